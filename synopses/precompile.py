@@ -58,6 +58,7 @@ from synopses.moments.moments import GroupedMoments
 from synopses.quantiles.kll import GroupedKll
 from synopses.samples.admission_kernels import below, few_at_least, few_outside, parted
 from synopses.samples.bottom_k import BottomK, WeightedBottomK
+from synopses.samples.diagonal_kernels import pairs_beyond
 from synopses.samples.random_partition import (
     block_sizes,
     deal,
@@ -181,6 +182,8 @@ def _look_up_keys(
     few_at_least(as_input(values, np.float64), 1.0, held, 1.0)
     few_outside(as_input(values, np.float64), 0.0, 1.0)
     few_outside(as_input(np.arange(_ROWS), np.int64), 0.0, 1.0)
+    pair = as_input(values, np.float64)
+    pairs_beyond(pair, pair, np.ones(4), np.ones(4))
     parted(np.arange(_ROWS), np.arange(_ROWS))
     BottomK(1).update(keys)
     WeightedBottomK(1).update(values, uniforms(keys))

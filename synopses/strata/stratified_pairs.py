@@ -7,6 +7,11 @@ of which the errors are made. Their place take upper bounds by the ranges, such 
   sum of g^2 <= max |g| * sum of |g|.
 A normal interval with a larger spread holds all the more, and rho is that of the larger spread: of
 numbers of a given range those that vary most have the heaviest tails (Bennett 1962, JASA 57(297)).
+Where the ranges of x + y and x - y are known, too, corners of the box have no pairs, and these
+bounds are lower (`PairRegion`). Where the moments of (x + y)^2 and (x - y)^2 are known, they give
+the error, but for a part that grows with the distance of the group's means and spreads from the
+fixed axes.
+Each end has an error of its own, raised until rho of what lies on its side is small enough.
 With a spread s(t) that is at least the true one at t = r and t = r + d, the true half width lies
 below the chord between both, for it is convex in t.
 """
@@ -18,53 +23,29 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from synopses.intervals.from_moments import Ends, Floats
-from synopses.intervals.linearised_pairs import (
-    Certified,
-    nodes,
-    reach_of_correlation,
-    reach_of_slope,
-)
+from synopses.intervals.linearised_pairs import Certified, nodes
 from synopses.intervals.normal import rho_max, two_sided
-from synopses.intervals.range_arithmetic import minus, plus, times
+from synopses.strata.pair_region import PairRegion
+from synopses.strata.pair_stratum import PairStratum
 
 _STEPS: Final = np.array([-1.0, 0.0, 1.0])
-_BEYOND: Final = 1.5  # Where the chord ends: in half widths at the estimate.
+_BEYOND: Final = (
+    1.5,
+    3.0,
+    6.0,
+)  # Where chords end, in half widths at the estimate: the nearest counts.
+_SQUARES_LOST: Final = 1e-9  # Of a difference of squares, beside these.
+_NOWHERE: Final = PairRegion(())  # Until the unit is known.
+_ALL: Final = (-np.inf, np.inf)
+_CUT: Final = 2.0**-45  # Of the values: what rounding may cut off a sum of both.
 _DIGITS_LOST: Final = 4e-9  # Of a product of two values of a range 2 wide, by rounded means.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PairStratum:
-    """What was read of the pairs of a stratum, group by group.
-
-    population: N pairs that there were; read: n of them that were read, of all groups.
-    counts: int64 [groups], of those read. means, squares: of x and of y, float64 [groups] each, the
-      mean and the sum of squared distances from it; cross: that of products of both distances.
-    x, y: ranges that hold all N values.
-    whole: every pair belongs to the one group.
-    """
-
-    population: int
-    read: int
-    counts: NDArray[np.int64]
-    means: Ends
-    squares: Ends
-    cross: Floats
-    x: tuple[float, float]
-    y: tuple[float, float]
-    whole: bool
-
-    @property
-    def skipped(self) -> int:
-        """Pairs that were not read."""
-        return self.population - self.read
-
-    @property
-    def factor(self) -> float:
-        """N/n; 0 where nothing was read."""
-        return self.population / self.read if self.read else 0.0
+# Of a stratum: the total of what was read, two sums of its squares or more (a bound by the ranges,
+# and one by the known squares), and the range of one value.
+_Read = tuple[Floats, tuple[Floats, Floats], Ends]
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -72,12 +53,12 @@ def certified_covariance(strata: Sequence[PairStratum], *, confidence: float) ->
     """The covariance with the number of pairs below the line."""
     at = _StratumPairs.of(strata, confidence)
     average = at.correlation
-    error, influence = at.error_of_product(0.0, 0.0, average)
+    errors = at.error_of_product(0.0, 0.0, average)
     shift_x, shift_y = nodes(_STEPS, at.half(at.mean_error(1, 0)), at.half(at.mean_error(0, 1)))
     center = average + shift_x * shift_y
-    half = at.half(at.error_of_product(shift_x, shift_y, center)[0])
-    ends = (center - half).min(axis=0), (center + half).max(axis=0)
-    return at.certified(ends, error, influence, at.spreads[0] * at.spreads[1])
+    below, above = map(at.half, at.error_of_product(shift_x, shift_y, center).raised)
+    ends = (center - below).min(axis=0), (center + above).max(axis=0)
+    return at.certified(ends, errors, at.spreads[0] * at.spreads[1])
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -87,9 +68,9 @@ def certified_slope(strata: Sequence[PairStratum], *, confidence: float) -> Cert
     slope = at.correlation
     shift_x, shift_y = nodes(_STEPS, at.half(at.mean_error(1, 0)), at.half(at.mean_error(0, 1)))
     above, below = slope + shift_x * shift_y, 1.0 + shift_y**2
-    error, influence = at.error_of_slope(0.0, 0.0, slope)
-    ends = at.chords(above, below, lambda t: at.error_of_slope(shift_x, shift_y, t)[0])
-    return at.certified(ends, error, influence, at.spreads[0] / at.spreads[1])
+    errors = at.error_of_slope(0.0, 0.0, slope)
+    ends = at.chords(above, below, lambda t: at.error_of_slope(shift_x, shift_y, t))
+    return at.certified(ends, errors, at.spreads[0] / at.spreads[1])
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -104,11 +85,14 @@ def certified_correlation(strata: Sequence[PairStratum], *, confidence: float) -
     grown, shrunk = np.exp(ratios), np.exp(-ratios)
     above = r + shift_x * shift_y
     below = ((1.0 + shift_x**2) * grown + (1.0 + shift_y**2) * shrunk) / 2.0
-    error, influence = at.error_of_correlation(0.0, 0.0, 1.0, r)
+    errors = at.error_of_correlation(0.0, 0.0, 1.0, r)
     low, high = at.chords(
-        above, below, lambda t: at.error_of_correlation(shift_x, shift_y, np.sqrt(grown), t)[0]
+        above,
+        below,
+        lambda t: at.error_of_correlation(shift_x, shift_y, np.sqrt(grown), t),
+        largest=1.0,
     )
-    found = at.certified((low, high), error, influence, np.ones(len(r)))
+    found = at.certified((low, high), errors, np.ones(len(r)))
     return Certified(np.clip(found.low, -1.0, 1.0), np.clip(found.high, -1.0, 1.0), found.error)
 
 
@@ -120,8 +104,8 @@ class _StratumPart:
     means: Ends
     squares: Ends
     cross: Floats
-    x: Ends
-    y: Ends
+    region: PairRegion
+    units: tuple[Ends, Ends] | None = None  # Means and spreads that x and y were standardised by.
 
     def sums(self, shift_x: Floats | float, shift_y: Floats | float) -> tuple[Floats, ...]:
         """The sums of X Y, X^2 and Y^2, where X and Y are x and y less the shifts."""
@@ -134,10 +118,67 @@ class _StratumPart:
         )
         return tuple(np.where(there, part, 0.0) for part in found)
 
-    def ranges(self, shift_x: Floats | float, shift_y: Floats | float) -> tuple[Ends, Ends]:
-        """Of X and Y."""
-        x, y = self.x, self.y
-        return (x[0] - shift_x, x[1] - shift_x), (y[0] - shift_y, y[1] - shift_y)
+    def squares_of(
+        self,
+        form: tuple[Floats | float, Floats | float, Floats | float],
+        shift: tuple[Floats | float, Floats | float],
+        scale: Floats | float,
+        total: Floats,
+    ) -> Floats:
+        """At least the sum of g^2 over the pairs read; infinite where no squares are known.
+
+        g = aa A^2 + ab A B + bb B^2, A = scale X, B = Y/scale. With p = x + y and q = x - y in the
+        units of the stratum, g is a sum of multiples of p^2, q^2, p q, p and q. How p^2 and q^2
+        vary together is known, and the same of p and q. By Minkowski the spread of g is at most the
+        sum of the spreads of both and of p q.
+
+        Args:
+          form: aa, ab and bb. total: the sum of g over the pairs read.
+        """
+        known, stratum = self.stratum.spread, self.stratum
+        if known is None or self.units is None:
+            return np.full(total.shape, np.inf)
+        (aa, ab, bb), (means, spreads) = form, self.units
+        x, y = spreads[0] / scale, spreads[1] * scale
+        from_x, from_y = means[0] + spreads[0] * shift[0], means[1] + spreads[1] * shift[1]
+        p, q = from_x + from_y, from_x - from_y
+        plain, mixed = aa / x**2 + bb / y**2, ab / (x * y)
+        of_pp, of_qq = (plain + mixed) / 4.0, (plain - mixed) / 4.0
+        of_pq = (aa / x**2 - bb / y**2) / 2.0
+        of_p, of_q = -2.0 * p * of_pp - q * of_pq, -2.0 * q * of_qq - p * of_pq
+        counts, (xx, yy), xy = stratum.counts, stratum.squares, stratum.cross
+        mean_x, mean_y = stratum.means
+        sum_pq = xx - yy + counts * (mean_x**2 - mean_y**2)
+        square_pq = known.cross + counts * known.means[0] * known.means[1]
+        each = np.maximum(counts, 1)
+        spread = np.sqrt(_quadratic((of_pp, of_qq), known.squares, known.cross))
+        spread = spread + np.abs(of_pq) * np.sqrt(_rounded_up(square_pq, -(sum_pq**2) / each))
+        both = xx + yy + 2.0 * xy, xx + yy - 2.0 * xy
+        spread = spread + np.sqrt(_quadratic((of_p, of_q), both, xx - yy))
+        return np.asarray(np.where(counts > 0, spread**2 + total**2 / each, 0.0), np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Errors:
+    """Standard errors of totals, and the most that one pair of a stratum may take off or add.
+
+    error: [groups] or [nodes, groups]. reach: below the average and above it, times N/n. limit: the
+      largest rho that is certified.
+    """
+
+    error: Floats
+    reach: Ends
+    limit: float
+
+    @property
+    def raised(self) -> Ends:
+        """The errors for either end, with which rho is no larger than the limit.
+
+        A normal interval with a larger spread holds all the more. The lower end misses where pairs
+        far below the average were not read, the upper one where pairs far above it were not.
+        """
+        below, above = (np.maximum(self.error, each / self.limit) for each in self.reach)
+        return below, above
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,12 +204,7 @@ class _StratumPairs:
         ]
         unscaled = [
             _StratumPart(
-                s,
-                (s.means[0] - means[0], s.means[1] - means[1]),
-                s.squares,
-                s.cross,
-                (np.asarray(s.x[0]), np.asarray(s.x[1])),
-                (np.asarray(s.y[0]), np.asarray(s.y[1])),
+                s, (s.means[0] - means[0], s.means[1] - means[1]), s.squares, s.cross, _NOWHERE
             )
             for s in strata
         ]
@@ -185,8 +221,8 @@ class _StratumPairs:
                 (part.means[0] / x, part.means[1] / y),
                 (part.squares[0] / square_x, part.squares[1] / square_y),
                 part.cross / (x * y),
-                ((part.x[0] - means[0]) / x, (part.x[1] - means[0]) / x),
-                ((part.y[0] - means[1]) / y, (part.y[1] - means[1]) / y),
+                _region(part.stratum, (means[0], means[1]), (x, y)),
+                ((means[0], means[1]), (x, y)),
             )
             for part in unscaled
         ]
@@ -213,33 +249,39 @@ class _StratumPairs:
 
     def error_of_product(
         self, shift_x: Floats | float, shift_y: Floats | float, center: Floats
-    ) -> Ends:
+    ) -> _Errors:
         """Of the total of X Y - center; and the largest influence of one pair."""
 
-        def squares(part: _StratumPart) -> tuple[Floats, Floats, Ends]:
+        def squares(part: _StratumPart) -> _Read:
             cross, square_x, square_y = part.sums(shift_x, shift_y)
-            x, y = part.ranges(shift_x, shift_y)
-            product = np.minimum(_largest(x) ** 2 * square_y, _largest(y) ** 2 * square_x)
+            region = part.region.moved((shift_x, shift_y), 1.0)
+            x, y = region.largest(lambda a, _: a), region.largest(lambda _, b: b)
+            product = np.minimum(x**2 * square_y, y**2 * square_x)
             counts = part.stratum.counts
             found = product - 2.0 * center * cross + center**2 * counts
-            ends = times(x, y)
-            return cross - center * counts, found, (ends[0] - center, ends[1] - center)
+            ends = region.range_of(0.0, 1.0, 0.0)
+            known = part.squares_of((0.0, 1.0, 0.0), (shift_x, shift_y), 1.0, cross)
+            known = known - 2.0 * center * cross + center**2 * counts
+            total = cross - center * counts
+            return total, (found, known), (ends[0] - center, ends[1] - center)
 
         return self._error(squares)
 
     def error_of_slope(
         self, shift_x: Floats | float, shift_y: Floats | float, slope: Floats
-    ) -> Ends:
+    ) -> _Errors:
         """Of the total of (X - slope Y) Y; and the largest influence of one pair."""
 
-        def squares(part: _StratumPart) -> tuple[Floats, Floats, Ends]:
+        def squares(part: _StratumPart) -> _Read:
             cross, square_x, square_y = part.sums(shift_x, shift_y)
-            x, y = part.ranges(shift_x, shift_y)
+            region = part.region.moved((shift_x, shift_y), 1.0)
             rest = square_x - 2.0 * slope * cross + slope**2 * square_y
-            reach = _largest(minus(x, times((slope, slope), y)))
-            found = np.minimum(_largest(y) ** 2 * rest, reach**2 * square_y)
-            lowest, highest = reach_of_slope(x, y, slope)
-            return cross - slope * square_y, found, (-lowest, highest)
+            reach = region.largest(lambda a, b: a - slope * b)
+            largest_y = region.largest(lambda _, b: b)
+            found = np.minimum(largest_y**2 * rest, reach**2 * square_y)
+            total = cross - slope * square_y
+            known = part.squares_of((0.0, 1.0, -slope), (shift_x, shift_y), 1.0, total)
+            return total, (found, known), region.range_of(0.0, 1.0, -slope)
 
         return self._error(squares)
 
@@ -249,90 +291,126 @@ class _StratumPairs:
         shift_y: Floats | float,
         scale: Floats | float,
         t: Floats,
-    ) -> Ends:
+    ) -> _Errors:
         """Of the total of a b - t/2 (a^2 + b^2), a = scale X, b = Y/scale; and the influence.
 
         It is ((1 - t)(a + b)^2 - (1 + t)(a - b)^2)/4: by Minkowski its root mean square is at most
         the sum of those of both terms.
         """
 
-        def squares(part: _StratumPart) -> tuple[Floats, Floats, Ends]:
+        def squares(part: _StratumPart) -> _Read:
             cross, square_a, square_b = part.sums(shift_x, shift_y)
             square_a, square_b = square_a * scale**2, square_b / scale**2
-            x, y = part.ranges(shift_x, shift_y)
-            a, b = (x[0] * scale, x[1] * scale), (y[0] / scale, y[1] / scale)
+            region = part.region.moved((shift_x, shift_y), scale)
             both = np.maximum(square_a + square_b + 2.0 * cross, 0.0)
             apart = np.maximum(square_a + square_b - 2.0 * cross, 0.0)
             plain = (square_a + square_b) / 2.0
-            lowest, highest = reach_of_correlation(a, b, t)
-            reach = np.maximum(lowest, highest)
+            ends = region.range_of(-t / 2.0, 1.0, -t / 2.0)
             # |g| <= ((1 - t)(a + b)^2 + (1 + t)(a - b)^2)/4 = (a^2 + b^2)/2 - t a b.
-            first = reach * np.maximum(plain - t * cross, 0.0)
-            root = np.abs(1.0 - t) / 4.0 * _largest(plus(a, b)) * np.sqrt(both)
-            root = root + np.abs(1.0 + t) / 4.0 * _largest(minus(a, b)) * np.sqrt(apart)
+            first = np.maximum(-ends[0], ends[1]) * np.maximum(plain - t * cross, 0.0)
+            far_both, far_apart = (region.largest(each) for each in (np.add, np.subtract))
+            # For |t| <= 1 both terms have their signs: g^2 is at most the sum of their squares.
+            weight_both, weight_apart = np.abs(1.0 - t) / 4.0, np.abs(1.0 + t) / 4.0
+            apart_only = (weight_both * far_both) ** 2 * both
+            apart_only = apart_only + (weight_apart * far_apart) ** 2 * apart
+            root = weight_both * far_both * np.sqrt(both)
+            root = root + weight_apart * far_apart * np.sqrt(apart)
             inside = np.abs(t) <= 1.0
-            found = np.where(inside, np.minimum(first, root**2), root**2)
-            return cross - t * plain, found, (-lowest, highest)
+            found = np.where(inside, np.minimum(first, apart_only), root**2)
+            form, total = (-t / 2.0, 1.0, -t / 2.0), cross - t * plain
+            known = part.squares_of(form, (shift_x, shift_y), scale, total)
+            return total, (found, known), ends
 
         return self._error(squares)
 
     def error_of_ratio(self) -> Floats:
         """Of the total of (x^2 - y^2)/2 = (x + y)(x - y)/2."""
 
-        def squares(part: _StratumPart) -> tuple[Floats, Floats, Ends]:
+        def squares(part: _StratumPart) -> _Read:
             cross, square_x, square_y = part.sums(0.0, 0.0)
             both, apart = square_x + square_y + 2.0 * cross, square_x + square_y - 2.0 * cross
-            far = _largest(plus(part.x, part.y)), _largest(minus(part.x, part.y))
+            both, apart = np.maximum(both, 0.0), np.maximum(apart, 0.0)
+            far = part.region.largest(np.add), part.region.largest(np.subtract)
             found = np.minimum(far[0] ** 2 * apart, far[1] ** 2 * both) / 4.0
-            nothing = np.zeros(len(cross))
-            return (square_x - square_y) / 2.0, found, (nothing, nothing)
+            # By Cauchy and Schwarz the sum of |z| is at most half of the root of both * apart.
+            ends = part.region.range_of(0.5, 0.0, -0.5)
+            reach = np.maximum(-ends[0], ends[1])
+            found = np.minimum(found, reach * np.sqrt(both * apart) / 2.0)
+            total, nothing = (square_x - square_y) / 2.0, np.zeros(len(cross))
+            known = part.squares_of((0.5, 0.0, -0.5), (0.0, 0.0), 1.0, total)
+            return total, (found, known), (nothing, nothing)
 
-        return self._error(squares)[0]
+        return self._error(squares).error
 
-    def _error(self, squares: Callable[[_StratumPart], tuple[Floats, Floats, Ends]]) -> Ends:
-        """The standard error of a total, and the most that one pair can do to it.
-
-        squares: of a stratum the total of what was read, at least the sum of its squares, and the
-        range of one value.
-        """
+    def _error(self, squares: Callable[[_StratumPart], _Read]) -> _Errors:
+        """The standard error of a total, with what one pair can do to it on either side."""
         variance: Floats = np.zeros(len(self.size))
-        influence: Floats = np.zeros(len(self.size))
+        below: Floats = np.zeros(len(self.size))
+        above: Floats = np.zeros(len(self.size))
         for part in self.parts:
             stratum = part.stratum
             if not stratum.skipped:
                 continue
-            total, square, ends = squares(part)
-            variance = variance + _variance(stratum, total, square)
+            total, (bound, known), (low, high) = squares(part)
+            variance = variance + _variance(stratum, total, np.fmin(bound, known))
+            if not stratum.whole:
+                low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
             average = total / max(stratum.read, 1)
-            low, high = ends if stratum.whole else (np.minimum(ends[0], 0), np.maximum(ends[1], 0))
-            reach = np.maximum(high - average, average - low)
-            reach = reach if stratum.read >= 2 else np.full_like(reach, np.inf)
-            influence = np.maximum(influence, stratum.factor * reach)
-        return np.sqrt(variance), influence
+            factor = stratum.factor if stratum.read >= 2 else np.inf
+            below = np.maximum(below, factor * (average - low))
+            above = np.maximum(above, factor * (high - average))
+        return _Errors(np.sqrt(variance), (below, above), self.limit)
 
-    def chords(self, above: Floats, below: Floats, error: Callable[[Floats], Floats]) -> Ends:
-        """The least and the largest t with |above - t below| <= half(error(t)) at any node."""
-        middle = above / below
-        half = self.half(error(middle)) / below
-        ends = []
-        for side in (-1.0, 1.0):
-            step = _BEYOND * half
-            rise = self.half(error(middle + side * step)) / below - half
-            away = half / (1.0 - rise / step)
-            away = np.where(half == 0.0, 0.0, away)
-            ends.append(middle + side * np.where((away >= 0.0) & (away <= step), away, np.nan))
+    def chords(
+        self,
+        above: Floats,
+        below: Floats,
+        errors: Callable[[Floats], _Errors],
+        largest: float = np.inf,
+    ) -> Ends:
+        """The least and the largest t with |above - t below| <= half(error(t)) at any node.
+
+        largest: size of t; where no chord shows that all beyond is ruled out, the end is there.
+        """
+        middle, ends = above / below, []
+        here = errors(middle).raised
+        for end, side in enumerate((-1.0, 1.0)):
+            half = self.half(here[end]) / below
+            room = np.maximum(largest - side * middle, 0.0)
+            found = np.where(half == 0.0, 0.0, np.nan)
+            for beyond in _BEYOND:
+                step = np.minimum(beyond * half, room)
+                there = errors(middle + side * step).raised[end]
+                away = half / (1.0 - (self.half(there) / below - half) / step)
+                away = np.where((away >= 0.0) & (away <= step), away, np.nan)
+                found = np.where(np.isnan(found), away, found)
+            if largest < np.inf:
+                found = np.where(np.isnan(found) & np.isfinite(half), room, found)
+            ends.append(middle + side * found)
         return ends[0].min(axis=0), ends[1].max(axis=0)
 
-    def certified(self, ends: Ends, error: Floats, influence: Floats, scale: Floats) -> Certified:
+    def certified(self, ends: Ends, errors: _Errors, scale: Floats) -> Certified:
         """The ends where rho is small enough, in the unit of the values."""
         counts = _total(p.stratum.counts for p in self.parts)
-        holds = (influence <= self.limit * error) & (error > 0.0) & (counts >= 2.0)
+        holds = (errors.error > 0.0) & (counts >= 2.0)
         holds &= ~np.isnan(ends[0] + ends[1])
         slack = _DIGITS_LOST / (self.spreads[0] * self.spreads[1])
         low, high = (
             np.where(holds, end * scale, np.nan) for end in (ends[0] - slack, ends[1] + slack)
         )
-        return Certified(low, high, error / self.size * scale)
+        return Certified(low, high, errors.error / self.size * scale)
+
+
+def _quadratic(weights: Ends, squares: Ends, cross: Floats) -> Floats:
+    """The sum of squares of a weighted sum of two columns, rounded up."""
+    (p, q), (pp, qq) = weights, squares
+    return _rounded_up(p**2 * pp, q**2 * qq, 2.0 * p * q * cross)
+
+
+def _rounded_up(*terms: Floats) -> Floats:
+    """The sum of terms, at least 0, with what differences of these may have lost."""
+    total, size = sum(terms), sum(map(np.abs, terms))
+    return np.asarray(np.maximum(total, 0.0) + _SQUARES_LOST * size, np.float64)
 
 
 def _variance(stratum: PairStratum, total: Floats, squares: Floats) -> Floats:
@@ -353,8 +431,21 @@ def _freedom(strata: Sequence[PairStratum]) -> Floats:
     return np.where(per_degree > 0.0, all_of_them**2 / np.maximum(per_degree, 1e-300), 1e9)
 
 
-def _largest(ends: Ends) -> Floats:
-    return np.maximum(np.abs(ends[0]), np.abs(ends[1]))
+def _region(stratum: PairStratum, means: Ends, spreads: Ends) -> PairRegion:
+    """The region that holds all pairs of a stratum, in units of the standardised columns."""
+    (mean_x, mean_y), (x, y) = means, spreads
+    both = mean_x + mean_y, mean_x - mean_y
+    slack = _CUT * (max(map(abs, stratum.x)) + max(map(abs, stratum.y)))
+    total, difference = (
+        (low - slack - middle, high + slack - middle)
+        for (low, high), middle in zip(stratum.diagonals or (_ALL, _ALL), both, strict=True)
+    )
+    box = (
+        tuple((end - mean) / spread for end in ends)
+        for ends, mean, spread in ((stratum.x, mean_x, x), (stratum.y, mean_y, y))
+    )
+    a, b = ((np.asarray(low), np.asarray(high)) for low, high in box)
+    return PairRegion.of(a, b, (x, y), total, difference)
 
 
 def _total(parts: object) -> Floats:

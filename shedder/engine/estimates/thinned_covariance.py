@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import AggregateFunction
+from shedder.engine.panes.diagonal_ranges import PairAxes
 from shedder.engine.panes.level_segment import Segment
 from shedder.queries.evidence.covariance_bounds import (
     BOUNDS,
@@ -22,9 +23,9 @@ from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.interval import Intervals
 from synopses.model.estimate import Bound, Estimates
 from synopses.moments.covariance import CrossSums, GroupedCrossMoments
+from synopses.strata.pair_stratum import PairSquares, PairStratum
 from synopses.strata.stratified import stratified_mean
 from synopses.strata.stratified_pairs import (
-    PairStratum,
     certified_correlation,
     certified_covariance,
     certified_slope,
@@ -36,6 +37,7 @@ SOURCE = "thinned panes"
 _UNKNOWN = "too few pairs were read, or the range of a column has no end or is too narrow"
 _SCALED_MAX = 1e70  # Fourth powers of what is smaller are doubles, and sums of many of them.
 
+_ROUNDED = 2.0**-50  # Of a sum of two doubles, beside the larger one.
 _APART_MAX = 2.0**-30  # Of doubles, beside the width of the column.
 
 Floats = NDArray[np.float64]
@@ -52,8 +54,9 @@ def thinned_cross(
 ) -> Estimates:
     """A function of pairs for each group.
 
-    u and v are x and y, shifted and scaled to the middle and width of the ranges that the basics
-    know. Normal where the influence function is certified (`stratified_pairs`). Elsewhere from
+    u and v are x and y on the axes of the diagonal ranges. Without these they are shifted and
+    scaled to the middle and width of the ranges that the basics know. Normal, with the error that
+    certifies it (`stratified_pairs`). Where that gives no ends, from
     4 cov(u, v) = var(u + v) - var(u - v): each variance has its interval over all strata at an
     equal part of delta (`stratified_variance`); by the union bound all hold at once, and with them
     what is made of their ends. Without a finite range, or where a variance that is divided by may
@@ -71,6 +74,10 @@ def thinned_cross(
     ranges = _joined([part.ranges for part in parts if part.thinned])
     finite = np.isfinite(np.array(ranges)).all()
     scale = [(low / 2 + high / 2, high / 2 - low / 2 or 0.5) for low, high in ranges]
+    axes = _axes(parts)
+    if axes is not None:
+        own = list(zip(axes.centers, axes.scales, strict=True))
+        scale = own if _squares_fit(parts, own) else scale
     usable = finite and _squares_fit(parts, scale)
     of_second, of_mean = confidence, confidence
     if function is AggregateFunction.REGR_INTERCEPT:
@@ -164,9 +171,16 @@ class _Pairs:
     """What was read of the pairs of one stratum, and the ranges that hold all of them."""
 
     def __init__(
-        self, sums: CrossSums, population: int, read: int, ranges: tuple[Range, Range]
+        self,
+        sums: CrossSums,
+        population: int,
+        read: int,
+        ranges: tuple[Range, Range],
+        segment: Segment | None = None,
     ) -> None:
         self.sums = sums
+        self.diagonals = None if segment is None else segment.diagonals
+        self.squares = None if segment is None else _squares(segment, sums)
         self.population = population
         self.read = read
         self.ranges = ranges
@@ -183,7 +197,7 @@ class _Pairs:
                 (_end(segment.low, -1), _end(segment.high, 1)),
                 (_end(segment.low_beside, -1), _end(segment.high_beside, 1)),
             )
-            return cls(sums, segment.population, segment.read, ranges)
+            return cls(sums, segment.population, segment.read, ranges, segment)
         read, there = int(sums.pairs.sum()), (sums.pairs > 0) & ~sums.infinite
         x, y = (
             _about(mean[there], squares[there])
@@ -207,22 +221,40 @@ class _Pairs:
             sorted(weight * (end - shift) / width for end in ends)
             for weight, ends, (shift, width) in zip(weights, self.ranges, scale, strict=True)
         ]
+        low, high = ends[0][0] + ends[1][0], ends[0][1] + ends[1][1]
+        diagonals = self._diagonals(scale)
+        if diagonals is not None and a == 1 and abs(b) == 1:
+            along = diagonals[0 if b == 1 else 1]
+            low, high = max(low, along[0]), min(high, along[1])
         return Stratum(
             self.population,
             self.read,
             sums.pairs,
             np.where(sums.pairs > 0, means, 0.0),
             np.maximum(squares, 0.0),
-            ends[0][0] + ends[1][0],
-            ends[0][1] + ends[1][1],
+            low,
+            high,
             ungrouped,
         )
+
+    def _diagonals(self, scale: Sequence[Range]) -> tuple[Range, Range] | None:
+        """The ranges of u + v and u - v; None where they are not known on these axes."""
+        known = self.diagonals
+        if known is None or list(zip(*_parts_of(known.axes), strict=True)) != list(scale):
+            return None
+        (shift_x, width_x), (shift_y, width_y) = scale
+        largest = [max(map(abs, ends)) for ends in self.ranges]
+        slack = (largest[0] + abs(shift_x)) / width_x + (largest[1] + abs(shift_y)) / width_y
+        slack *= _ROUNDED
+        (low, high), (low_apart, high_apart) = known.total, known.difference
+        return (low - slack, high + slack), (low_apart - slack, high_apart + slack)
 
     def pair_stratum(self, scale: Sequence[Range], *, ungrouped: bool) -> PairStratum:
         """Of the pairs (u, v)."""
         sums, (x, y) = self.sums, scale
         there = sums.pairs > 0
         means = (sums.mean_x - x[0]) / x[1], (sums.mean_y - y[0]) / y[1]
+        diagonals = self._diagonals(scale)
         first, second = (
             ((low - shift) / width, (high - shift) / width)
             for (low, high), (shift, width) in zip(self.ranges, scale, strict=True)
@@ -237,7 +269,32 @@ class _Pairs:
             first,
             second,
             ungrouped,
+            diagonals,
+            None if diagonals is None else self.squares,
         )
+
+
+def _axes(parts: Sequence[_Pairs]) -> PairAxes | None:
+    """The axes of the diagonal ranges; None: not all thinned strata have the same ones."""
+    found = {
+        None if part.diagonals is None else part.diagonals.axes for part in parts if part.thinned
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _parts_of(axes: PairAxes) -> tuple[Range, Range]:
+    return axes.centers, axes.scales
+
+
+def _squares(segment: Segment, sums: CrossSums) -> PairSquares | None:
+    """Return how squares of sums and differences are spread; None: not known of all pairs read."""
+    if segment.shape is None:
+        return None
+    shape = segment.shape.sums()
+    if len(shape.pairs) != len(sums.pairs) or (shape.pairs != sums.pairs).any():
+        return None
+    means = shape.mean_x, shape.mean_y
+    return PairSquares(means, (shape.squares_x, shape.squares_y), shape.cross)
 
 
 def _squares_fit(parts: Sequence[_Pairs], scale: Sequence[Range]) -> bool:

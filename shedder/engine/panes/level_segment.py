@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.engine.panes.diagonal_ranges import DiagonalRanges, joined
 from shedder.engine.panes.synopsis_resizing import merged
 from shedder.streams.frame import ArgumentBasics
 from synopses.moments.covariance import GroupedCrossMoments
@@ -22,9 +23,11 @@ class Segment:
     population: non-null values (tuples, where the synopsis counts rows) that there were to read;
     read: those that the synopsis read, a simple random sample of them without replacement.
     low, high: the range of all of them; None where there is none, and for text.
-    shape: of moments that are asked for a variance, (x, x^2) of what was read: a normal interval
-    needs it. None: it was not kept.
+    shape: of moments that are asked for a variance, (x, x^2) of what was read; of pairs the squares
+    of their sums and differences, on the axes of `diagonals`. A normal interval needs it. None: it
+    was not kept.
     low_beside, high_beside: the range of the second values of pairs, of FIRST's and LAST's times.
+    diagonals: of pairs, the ranges of their sums and differences; None: not known of all.
     """
 
     synopsis: Any
@@ -35,6 +38,7 @@ class Segment:
     low_beside: int | float | None = None
     high_beside: int | float | None = None
     shape: GroupedCrossMoments | None = field(default=None, kw_only=True)
+    diagonals: DiagonalRanges | None = field(default=None, kw_only=True)
 
     @property
     def size_bytes(self) -> int:
@@ -68,8 +72,11 @@ class Segment:
         beside = () if self.low_beside is None else (self.low_beside, self.high_beside)
         return self.population, self.read, self.low, self.high, *beside
 
-    def notice(self, known: ArgumentBasics, read: int) -> None:
+    def notice(
+        self, known: ArgumentBasics, read: int, diagonals: DiagonalRanges | None = None
+    ) -> None:
         """Count values that there were to read, and those of them that were."""
+        self._stretch_diagonals(known.rows, diagonals)
         self.population += known.rows
         self.read += read
         self._stretch(known)
@@ -81,6 +88,7 @@ class Segment:
             self.shape = None  # Of a part of the values it says nothing.
         elif other.shape is not None and self.shape is not None:
             self.shape.merge(other.shape)
+        self._stretch_diagonals(other.population, other.diagonals)
         self.population += other.population
         self.read += other.read
         self._stretch(other)
@@ -95,6 +103,13 @@ class Segment:
         """The inverse of select: group i goes to ids[i]."""
         shape = None if self.shape is None else self.shape.scatter(ids, groups)
         return replace(self, synopsis=self.synopsis.scatter(ids, groups), shape=shape)
+
+    def _stretch_diagonals(self, population: int, other: DiagonalRanges | None) -> None:
+        """Hold the diagonal ranges of so many more values; called before these are counted."""
+        if other is None and not population:
+            return
+        is_first = self.diagonals is None and not self.population
+        self.diagonals = other if is_first else joined(self.diagonals, other)
 
     def _stretch(self, other: ArgumentBasics | Segment) -> None:
         self.low, self.high = _lower(self.low, other.low), _higher(self.high, other.high)

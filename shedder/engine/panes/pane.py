@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.engine.panes.diagonal_ranges import DiagonalRanges, PairAxes
 from shedder.engine.panes.level_segment import Segment, selected
 from shedder.engine.panes.sparse_groups import SPAN_MIN, OwnGroups, are_few
 from shedder.engine.panes.synopsis_input import PartInput
@@ -105,9 +106,17 @@ class Pane:
             cpu_timer.lap(part, last - first)
 
     def update_at(
-        self, part: int, level: int, given: PartInput, rows: tuple[int, int], groups: int
+        self,
+        part: int,
+        level: int,
+        given: PartInput,
+        rows: tuple[int, int],
+        groups: int,
+        axes: PairAxes | None = None,
     ) -> int:
         """Let one part read rows of its input (the view, thinned to the level) at that level.
+
+        axes: of the pairs that the part reads; None: it reads none, or they are not set.
 
         Returns:
           How many values there were in these rows.
@@ -123,7 +132,7 @@ class Pane:
             return given.feed(self.parts[part], *rows, places=places)
         segment = self.segment(part, level)
         segment.grow(groups)
-        given.feed_shape(segment.shape, *rows, places=places)
+        given.feed_shape(segment.shape, *rows, places=places, axes=axes)
         return given.feed(segment.synopsis, *rows, places=places)
 
     def segment(self, part: int, level: int, *, size: int | None = None) -> Segment:
@@ -383,16 +392,23 @@ class Pane:
         return cls(plan, 0, parts=read)
 
     def adopt_segment(
-        self, place: Place, data: bytes, basics: Sequence[Any], shape: bytes | None
+        self,
+        place: Place,
+        data: bytes,
+        basics: Sequence[Any],
+        shape: bytes | None,
+        diagonals: DiagonalRanges | None,
     ) -> None:
         """Take back a segment (part, level) whose synopses' bytes and basics were stored."""
         synopsis = class_of(self._plan.parts[place[0]], thinned=True).from_bytes(data)
         held = None if shape is None else GroupedCrossMoments.from_bytes(shape)
-        self.segments[place] = Segment(synopsis, *basics, shape=held)
+        self.segments[place] = Segment(synopsis, *basics, shape=held, diagonals=diagonals)
 
 
 def _make_segment(part: SynopsisSpec) -> Segment:
-    varied = part.kind is SynopsisKind.MOMENTS and part.variance
+    varied = part.kind is SynopsisKind.CROSS or (
+        part.kind is SynopsisKind.MOMENTS and part.variance
+    )
     return Segment(make_thinned(part), shape=GroupedCrossMoments(0) if varied else None)
 
 

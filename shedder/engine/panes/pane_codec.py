@@ -9,13 +9,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.engine.panes.diagonal_ranges import DiagonalRanges
 from shedder.engine.panes.overflow_group import among_others
 from shedder.engine.panes.pane import Pane
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.streams.group_keys import GroupKeys
 from shedder.streams.ipc import table_bytes
 
-_SEGMENTS = b"segments"  # Metadata of a stored pane: part, level and basics of t0, t1, ...
+# Metadata of a stored pane: part, level and basics of t0, t1, ...
+# and their diagonal ranges.
+_SEGMENTS = b"segments"
+_DIAGONALS = b"diagonals"
 
 
 def pane_to_bytes(held: Pane, keys: GroupKeys | None) -> bytes:
@@ -30,25 +34,35 @@ def pane_to_bytes(held: Pane, keys: GroupKeys | None) -> bytes:
         held = held.select(ids)
     for index, data in enumerate(held.to_bytes()):
         columns[f"s{index}"] = pa.array([data], pa.binary())
-    segments = []
+    segments, diagonals = [], []
     for index, ((part, level), segment) in enumerate(sorted(held.segments.items())):
         columns[f"t{index}"] = pa.array([segment.synopsis.to_bytes()], pa.binary())
         if segment.shape is not None:
             columns[f"u{index}"] = pa.array([segment.shape.to_bytes()], pa.binary())
         segments.append([part, level, *segment.basics])
-    if not segments:
-        return table_bytes(pa.table(columns))
-    return table_bytes(pa.table(columns, metadata={_SEGMENTS: json.dumps(segments)}))
+        known = segment.diagonals
+        diagonals.append(None if known is None else known.to_json())
+    metadata = {}
+    if segments:
+        metadata[_SEGMENTS] = json.dumps(segments)
+    if any(diagonals):
+        metadata[_DIAGONALS] = json.dumps(diagonals)
+    return table_bytes(pa.table(columns, metadata=metadata or None))
 
 
 def pane_from_bytes(data: bytes, plan: SynopsisPlan, keys: GroupKeys | None) -> Pane:
     """What pane_to_bytes wrote for the same plan, with the ids of its groups among `keys`."""
     row = pa.ipc.open_stream(data).read_all()
     held = Pane.from_bytes(plan, [row[f"s{i}"][0].as_py() for i in range(len(plan.parts))])
-    stored = (row.schema.metadata or {}).get(_SEGMENTS)
-    for index, (part, level, *basics) in enumerate([] if stored is None else json.loads(stored)):
+    metadata = row.schema.metadata or {}
+    segments = json.loads(metadata.get(_SEGMENTS, b"[]"))
+    diagonals = json.loads(metadata.get(_DIAGONALS, b"[]")) or [None] * len(segments)
+    each = zip(segments, diagonals, strict=True)
+    for index, ((part, level, *basics), known) in enumerate(each):
         shape = row[f"u{index}"][0].as_py() if f"u{index}" in row.column_names else None
-        held.adopt_segment((part, level), row[f"t{index}"][0].as_py(), basics, shape)
+        on_axes = None if known is None else DiagonalRanges.from_json(known)
+        data = row[f"t{index}"][0].as_py()
+        held.adopt_segment((part, level), data, basics, shape, on_axes)
     if keys is None:
         return held
     hashes = np.frombuffer(row["hashes"][0].as_py(), np.uint64)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.engine.panes.diagonal_ranges import PairAxes
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisSpec
 from shedder.streams.frame import Frame
 from synopses.moments.covariance import GroupedCrossMoments
@@ -16,7 +17,7 @@ from synopses.moments.covariance import GroupedCrossMoments
 class PartInput:
     """A part's arrays of one view, from which its synopses of any pane and level are fed."""
 
-    __slots__ = ("_arrays", "_ids", "_is_count", "_rows")
+    __slots__ = ("_arrays", "_ids", "_is_count", "_is_of_pairs", "_rows")
 
     def __init__(
         self, part: SynopsisSpec, view: Frame, ids: NDArray[np.int32] | None, *, level: int = 0
@@ -55,6 +56,7 @@ class PartInput:
                 case _:
                     self._arrays = (present.values,)
         self._ids = ids if ids is None or self._rows is None else ids[self._rows]
+        self._is_of_pairs = part.second is not None
         self._is_count = part.kind is SynopsisKind.COUNT
 
     def _values_of(self, first: int, last: int) -> tuple[int, int]:
@@ -111,18 +113,25 @@ class PartInput:
         last: int,
         *,
         places: NDArray[np.int32] | None = None,
+        axes: PairAxes | None = None,
     ) -> None:
-        """Update what a segment knows of x and x^2, if it does, as `feed` does the synopsis."""
-        if shape is None:
+        """Update what a segment knows beside its synopsis, if it does, as `feed` does the synopsis.
+
+        Of numbers it is x and x^2, of pairs the squares of their sums and differences on the axes.
+        """
+        if shape is None or (axes is None and self._is_of_pairs):
             return
         first, last = self._values_of(first, last)
         if first < last:
             values = np.asarray(self._arrays[0][first:last], np.float64)
+            beside = values
+            if axes is not None:
+                values, beside = axes.both(values, np.asarray(self._arrays[1][first:last]))
             ids = None if self._ids is None else self._ids[first:last]
             if ids is not None and places is not None:
                 ids = places[ids]
             with np.errstate(over="ignore"):  # An infinite square makes the pair one that is apart.
-                shape.update(ids, values, values * values)
+                shape.update(ids, values if axes is None else values * values, beside * beside)
 
 
 class TextValues:

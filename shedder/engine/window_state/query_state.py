@@ -280,7 +280,8 @@ class QueryState:
             for at, (part, level, thinned, given) in enumerate(parts):
                 rows = thinned.between(first, last)
                 skipped = (last - first) - (rows[1] - rows[0])
-                read = held.update_at(at, level, given, rows, groups)
+                axes = self.take_all.axes_of(at)
+                read = held.update_at(at, level, given, rows, groups, axes)
                 if level:
                     taken = 0
                     if thinned.taken is not None:
@@ -288,7 +289,8 @@ class QueryState:
                         skipped -= rows[1] - rows[0]
                         taken = held.update_at(at, 0, given, rows, groups)
                     known = self.take_all.known(at, part, view, (first, last), taken)
-                    held.segment(at, level).notice(known, read)
+                    diagonals = self.take_all.known_diagonals(at, part, view, (first, last))
+                    held.segment(at, level).notice(known, read, diagonals)
                 for each in (self, *fed):
                     each.thinned[at] += skipped
                 self.cpu_timer.lap(at, last - first, level)

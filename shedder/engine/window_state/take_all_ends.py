@@ -25,7 +25,7 @@ from synopses.samples.admission_kernels import Rows, few_outside
 NO_ROWS: Final = np.zeros(0, np.int64)
 _SHARE: Final = 1 / 20  # Rows beyond each end, as a share of the rows that a level keeps.
 _STEP: Final = 29  # Of so many positions one is gathered. A prime: few periods of data have it.
-_GATHERED_MIN: Final = 1_000  # Values; fewer do not set ends.
+GATHERED_MIN: Final = 1_000  # Values; fewer do not set ends.
 _RANK_MIN: Final = 8  # Gathered values beyond an end: fewer leave it off by more than a third.
 _FLAT: Final = 2.0  # Deviations from the mean; few rows beyond narrow no range that ends there.
 _STRETCHES: Final = 32  # Until ends are set again.
@@ -34,7 +34,7 @@ _PAUSE_MAX: Final = 64  # Stretches without ends after values have moved again a
 _DOUBLE_WHOLE_MAX: Final = 2.0**53  # Doubles tell whole numbers apart up to here.
 
 Values = NDArray[Any]
-_Piece = tuple[int, slice | Rows, int | Rows]
+Piece = tuple[int, slice | Rows, int | Rows]
 
 
 @dataclass(slots=True, eq=False)
@@ -100,16 +100,16 @@ class TakeAllEnds:
         values, rows = present.values, present.rows
         assert isinstance(values, np.ndarray), "numbers"
         self.clipped = None
-        pieces = self._pieces(view, rows, values.size)
+        pieces = self.pieces(view, rows, values.size)
         if not pieces:  # No row of the frame has a value.
             return NO_ROWS
         if len(pieces) == 1:
-            beyond = self._of_stretch(values, pieces[0], known, level)
+            beyond = self.of_stretch(values, pieces[0], known, level)
             return beyond if rows is None else rows[beyond]
         found, ends = [NO_ROWS], list[tuple[float, float]]()
         for piece in pieces:
             at = piece[1]
-            here = self._of_stretch(values[at], piece, known, level)
+            here = self.of_stretch(values[at], piece, known, level)
             found.append(at.start + here if isinstance(at, slice) else at[here])
             ends.append((self.low, self.high))
         if len(set(ends)) > 1:
@@ -149,7 +149,7 @@ class TakeAllEnds:
             return ArgumentBasics(0, None, None)
         return ArgumentBasics(some.size - taken, some.min().item(), some.max().item())
 
-    def _pieces(self, view: Frame, rows: Rows | None, size: int) -> list[_Piece]:
+    def pieces(self, view: Frame, rows: Rows | None, size: int) -> list[Piece]:
         """The frame's values by stretches: number of the stretch, where they are, positions."""
         span, length = view.batch_positions, self.stretch_rows
         stretch = span.start // length
@@ -165,14 +165,14 @@ class TakeAllEnds:
         if self.left and self.stretch == stretch == (span.stop - 1) // length:
             return [(stretch, slice(0, size), NO_ROWS)]
         positions = view.positions if rows is None else view.positions[rows]
-        stretches, found = positions // length, list[_Piece]()
+        stretches, found = positions // length, list[Piece]()
         for cut in range(stretch, (span.stop - 1) // length + 1):
             at = np.flatnonzero(stretches == cut)
             if at.size:
                 found.append((cut, at, positions[at]))
         return found
 
-    def _of_stretch(self, values: Values, piece: _Piece, known: ArgumentBasics, level: int) -> Rows:
+    def of_stretch(self, values: Values, piece: Piece, known: ArgumentBasics, level: int) -> Rows:
         """Return where values beyond the ends are.
 
         Args:
@@ -180,21 +180,27 @@ class TakeAllEnds:
           level: that they are thinned to.
         """
         stretch, _, positions = piece
-        if stretch > self.stretch:
-            self._begin(stretch, level)
-        self.seen += values.size
+        self.enter(stretch, level, values.size)
         if not self.left:
-            one_in = positions % _STEP == 0 if isinstance(positions, np.ndarray) else None
-            some = values[-positions % _STEP :: _STEP] if one_in is None else values[one_in]
-            self.gathered.append(some.astype(np.float64))
+            self.gathered.append(values[one_in_step(positions)].astype(np.float64))
         if known.low is None or known.high is None:
             return NO_ROWS
         if self.low <= known.low and known.high <= self.high:
             return NO_ROWS
         dtype = np.int64 if values.dtype.kind == "i" else np.float64
         found = few_outside(as_input(values, dtype), self.low, self.high)
-        self.beyond += found.size
+        self.count_beyond(found.size)
         return found
+
+    def enter(self, stretch: int, level: int, size: int) -> None:
+        """Count so many values of a stretch; begin it if it is a new one."""
+        if stretch > self.stretch:
+            self._begin(stretch, level)
+        self.seen += size
+
+    def count_beyond(self, size: int) -> None:
+        """Count so many values of the present stretch as beyond an end."""
+        self.beyond += size
 
     def _begin(self, stretch: int, level: int) -> None:
         """Begin a stretch; all values of the one before have been seen."""
@@ -218,7 +224,7 @@ class TakeAllEnds:
         On a side where values lie no farther from the mean than the other end, the end is as far
         from the mean. Flat columns have such ends on both sides: only new values are beyond them.
         """
-        if sum(map(len, self.gathered)) < _GATHERED_MIN:
+        if sum(map(len, self.gathered)) < GATHERED_MIN:
             return
         values = np.sort(np.concatenate(self.gathered))  # Whatever order the rows came in.
         self.gathered, self.left = [], _STRETCHES
@@ -235,6 +241,13 @@ class TakeAllEnds:
         elif most - mean <= mean - low:
             high = max(most, mean + (mean - low))
         self.low, self.high = low, high
+
+
+def one_in_step(positions: int | Rows) -> slice | NDArray[np.bool_]:
+    """Return which values of a piece are gathered, by the positions of the piece."""
+    if isinstance(positions, np.ndarray):
+        return np.asarray(positions % _STEP == 0)
+    return slice(-positions % _STEP, None, _STEP)
 
 
 def _ends_in_type(low: float, high: float, kind: str) -> tuple[Any, Any]:

@@ -1,6 +1,7 @@
 """Take-all stratum of a thinned query: the rows that its moments and cross moments read in full.
 
-Rows beyond the ends of any argument of these are in it, for pairs those beyond the ends of either.
+Rows beyond the ends of any argument of these are in it, for pairs those beyond the ends of either
+value, or of their sum or difference.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from shedder.engine.panes.argument_basics import known_of
+from shedder.engine.panes.diagonal_ranges import DiagonalRanges, PairAxes
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisPlan, SynopsisSpec
+from shedder.engine.window_state.take_all_diagonals import TakeAllDiagonals
 from shedder.engine.window_state.take_all_ends import NO_ROWS, TakeAllEnds
 from shedder.streams.frame import ArgumentBasics, Frame
 from shedder.streams.non_null_values import Present
@@ -24,27 +27,37 @@ STRETCH_ROWS: Final = 1 << 16  # Positions with the same ends: thinning by load 
 class TakeAllStratum:
     """The ends of each argument that is thinned, by part of the plan.
 
-    The ends of the second values of a pair have the number -1 - part.
+    The ends of the second values of a pair have the number -1 - part. Diagonals are those of pairs.
     """
 
     def __init__(self, stretch_rows: int = STRETCH_ROWS) -> None:
         self._stretch_rows = stretch_rows
         self._ends: dict[int, TakeAllEnds] = {}
+        self._diagonals: dict[int, TakeAllDiagonals] = {}
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the values that the ends are set by."""
-        return sum(each.size_bytes for each in list(self._ends.values()))
+        diagonals = sum(each.size_bytes for each in list(self._diagonals.values()))
+        return diagonals + sum(each.size_bytes for each in list(self._ends.values()))
 
     def to_json(self) -> dict[str, Any]:
         """The state for a checkpoint, by part."""
-        return {str(part): ends.to_json() for part, ends in self._ends.items()}
+        state = {str(part): ends.to_json() for part, ends in self._ends.items()}
+        for part, diagonals in self._diagonals.items():
+            state[str(part)]["diagonals"] = diagonals.to_json()
+        return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from the state of a checkpoint, or of another query that read the same rows."""
         self._ends = {
             int(part): TakeAllEnds.from_json(ends, self._stretch_rows)
             for part, ends in state.items()
+        }
+        self._diagonals = {
+            int(part): TakeAllDiagonals.from_json(ends["diagonals"], self._stretch_rows)
+            for part, ends in state.items()
+            if "diagonals" in ends
         }
 
     def rows(self, view: Frame, plan: SynopsisPlan, levels: Sequence[int]) -> Rows:
@@ -59,6 +72,13 @@ class TakeAllStratum:
                 if ends is None:
                     ends = self._ends[number] = TakeAllEnds(self._stretch_rows)
                 rows = ends.rows_beyond(view, present, each, levels[at])
+                if rows.size:
+                    found.append(rows)
+            if part.second is not None:
+                if at not in self._diagonals:
+                    self._diagonals[at] = TakeAllDiagonals(self._stretch_rows)
+                pairs = view.pairs(part.argument, part.second)
+                rows = self._diagonals[at].rows_beyond(view, pairs, levels[at])
                 if rows.size:
                     found.append(rows)
         if len(found) < 2:
@@ -89,6 +109,18 @@ class TakeAllStratum:
             return ArgumentBasics(first.rows, first.low, first.high, last.low, last.high)
         known_here = known_of(part, view, *places)
         return ArgumentBasics(known_here.rows - taken, None, None) if taken else known_here
+
+    def axes_of(self, at: int) -> PairAxes | None:
+        """Return the axes of a part's pairs, if they are set."""
+        return self._diagonals[at].axes if at in self._diagonals else None
+
+    def known_diagonals(
+        self, at: int, part: SynopsisSpec, view: Frame, places: tuple[int, int]
+    ) -> DiagonalRanges | None:
+        """Return the diagonal ranges of a part's pairs in rows of the last frame, if known."""
+        if at not in self._diagonals or part.argument is None or part.second is None:
+            return None
+        return self._diagonals[at].between(view.pairs(part.argument, part.second), places)
 
 
 def _columns(at: int, part: SynopsisSpec, view: Frame) -> list[tuple[int, Present]]:

@@ -11,10 +11,15 @@ import pytest
 from numpy.typing import NDArray
 
 from shedder.engine.estimates.thinned_window import window_parts
+from shedder.engine.panes.diagonal_ranges import DiagonalRanges, PairAxes, joined
+from shedder.engine.panes.level_segment import Segment
+from shedder.engine.panes.pane_codec import pane_from_bytes, pane_to_bytes
 from shedder.engine.window_state.merged_window import merged_window
 from shedder.engine.window_state.query_state import QueryState
+from shedder.streams.frame import ArgumentBasics
 from shedder.streams.windows import Span
 from synopses.model.estimate import Bound, Estimates
+from synopses.moments.covariance import GroupedCrossMoments
 from tests.engine.window_state.take_all_world import (
     STRETCH_ROWS,
     WARM_ROWS,
@@ -68,7 +73,7 @@ def test_correlations_of_long_tails_are_narrow_and_hold() -> None:
         held += bool(found.low[0] - 1e-9 <= right <= found.high[0] + 1e-9)
         widths.append(found.high[0] - found.low[0])
     assert held >= gate(TRIALS, 0.95)
-    assert np.mean(widths) / 2 < 0.33
+    assert np.mean(widths) / 2 < 0.1
 
 
 def test_pairs_beyond_either_end_are_read_in_full_and_no_others() -> None:
@@ -80,13 +85,55 @@ def test_pairs_beyond_either_end_are_read_in_full_and_no_others() -> None:
     ends = state.take_all.to_json()
     low, high = ends[str(at)]["ends"]
     least, most = ends[str(-1 - at)]["ends"]
+    diagonals = ends[str(at)]["diagonals"]
+    (centers, scales), [total, difference] = diagonals["axes"], diagonals["ends"]
+    u, v = (values - centers[0]) / scales[0], (ids - centers[1]) / scales[1]
     beyond = (values < low) | (values > high) | (ids < least) | (ids > most)
+    for both, [first, last] in ((u + v, total["ends"]), (u - v, difference["ends"])):
+        assert 0 < np.count_nonzero((both < first) | (both > last)) < STRETCH_ROWS / 20
+        beyond |= (both < first) | (both > last)
     pane = state.panes[0]
     segment = pane.segments[at, LEVEL]
     assert pane.parts[at].sums().pairs.tolist() == [np.count_nonzero(beyond & ~missing)]
     assert segment.population == np.count_nonzero(~beyond & ~missing)
     assert (segment.high, segment.high_beside) == (high, np.floor(most))
     assert segment.low == max(low, values[~missing].min())
+    inside = ~beyond & ~missing
+    known = segment.diagonals
+    assert known is not None
+    for both, (first, last) in ((u + v, known.total), (u - v, known.difference)):
+        assert first <= both[inside].min()
+        assert both[inside].max() <= last
+    assert [[*known.total], [*known.difference]] == [total["ends"], difference["ends"]]
+
+
+def test_axes_and_ranges_are_stored_with_the_pane_and_with_the_ends() -> None:
+    rows = batch(*drawn(np.random.default_rng(4), SIZE))
+    state, other = warm(6), warm(6)
+    read(state, rows.slice(0, SIZE // 2), WARM_ROWS)
+    stored = pane_from_bytes(pane_to_bytes(state.panes[0], None), state.plan, None)
+    known = {place: segment.diagonals for place, segment in state.panes[0].segments.items()}
+    assert any(known.values())
+    assert {place: segment.diagonals for place, segment in stored.segments.items()} == known
+    other.take_all.restore(json.loads(json.dumps(state.take_all.to_json())))
+    for each in (state, other):
+        read(each, rows.slice(SIZE // 2), WARM_ROWS + SIZE // 2)
+    assert other.take_all.to_json() == state.take_all.to_json()
+
+
+def test_ranges_on_other_axes_and_pairs_without_ranges_are_not_joined() -> None:
+    axes, others = PairAxes((0.0, 1.0), (2.0, 3.0)), PairAxes((0.0, 1.0), (2.0, 4.0))
+    first = DiagonalRanges(axes, (-1.0, 1.0), (0.0, 2.0))
+    second = DiagonalRanges(axes, (-2.0, 0.5), (1.0, 3.0))
+    assert joined(first, second) == DiagonalRanges(axes, (-2.0, 1.0), (0.0, 3.0))
+    assert joined(first, DiagonalRanges(others, (0.0, 0.0), (0.0, 0.0))) is None
+    segment = Segment(GroupedCrossMoments(1))
+    segment.notice(ArgumentBasics(3, 0.0, 1.0, 0.0, 1.0), 1, first)
+    segment.notice(ArgumentBasics(0, None, None), 0)
+    assert segment.diagonals == first
+    segment.notice(ArgumentBasics(3, 0.0, 1.0, 0.0, 1.0), 1)
+    segment.notice(ArgumentBasics(3, 0.0, 1.0, 0.0, 1.0), 1, first)
+    assert segment.diagonals is None
 
 
 def basics_by(cuts: list[int], rows: pa.RecordBatch) -> list[Any]:
@@ -94,12 +141,16 @@ def basics_by(cuts: list[int], rows: pa.RecordBatch) -> list[Any]:
     state = query_state(schema(5), CORRELATION)
     thinned_to(state, LEVEL)
     read(state, rows, 1_000, cuts)
-    segments = {at: it.basics for at, it in state.panes[0].segments.items()}
-    ends = [
-        [*each["ends"], *each["counts"], *sorted(each["gathered"])]
-        for each in state.take_all.to_json().values()
-    ]
-    return [segments, ends]
+    segments = {at: (it.basics, it.diagonals) for at, it in state.panes[0].segments.items()}
+    found = []
+    for each in state.take_all.to_json().values():
+        both = each.get("diagonals", {"ends": []})
+        found.append([both.get("axes"), both.get("stretch")])
+        found.extend(
+            [*one["ends"], *one["counts"], *sorted(one["gathered"])]
+            for one in (each, *both["ends"])
+        )
+    return [segments, found]
 
 
 def test_what_is_known_of_pairs_does_not_depend_on_the_batches_that_rows_come_in() -> None:
@@ -111,4 +162,4 @@ def test_what_is_known_of_pairs_does_not_depend_on_the_batches_that_rows_come_in
     some = np.sort(rng.choice(size, 60, replace=False)).tolist()
     for cuts in (some, list(range(70_000, 70_100))):
         assert basics_by(cuts, rows) == whole
-    assert any(np.isfinite(ends[0]) or np.isfinite(ends[1]) for ends in whole[1])
+    assert any(np.isfinite(ends[0]) for ends in whole[1] if isinstance(ends[0], float))

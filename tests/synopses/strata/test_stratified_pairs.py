@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from synopses.intervals.linearised_pairs import Certified
+from synopses.strata.pair_stratum import PairSquares, PairStratum
 from synopses.strata.stratified_pairs import (
-    PairStratum,
     certified_correlation,
     certified_covariance,
     certified_slope,
@@ -41,8 +41,13 @@ def columns() -> dict[str, tuple[Column, Column]]:
     }
 
 
-def strata(x: Column, y: Column, levels: str, *, whole: bool) -> list[PairStratum]:
-    """As many readings of the pairs as there are trials, each of a group."""
+def strata(
+    x: Column, y: Column, levels: str, *, whole: bool, on_axes: bool = False
+) -> list[PairStratum]:
+    """As many readings of the pairs as there are trials, each of a group.
+
+    on_axes: with what is known of sums and differences.
+    """
     rng = np.random.default_rng([len(levels), whole])
     found, first = [], 0
     for part, share in LEVELS[levels]:
@@ -51,7 +56,7 @@ def strata(x: Column, y: Column, levels: str, *, whole: bool) -> list[PairStratu
         # Of a group that is one of three, the others' rows are read, too.
         others = 0 if whole else 2 * len(rows)
         read = (len(rows) + others) // share
-        each = np.zeros((6, TRIALS))
+        each, squares = np.zeros((6, TRIALS)), np.zeros((5, TRIALS))
         for trial in range(TRIALS):
             mine = read if whole else rng.hypergeometric(len(rows), others, read)
             chosen = rng.choice(rows, mine, replace=False)
@@ -64,6 +69,18 @@ def strata(x: Column, y: Column, levels: str, *, whole: bool) -> list[PairStratu
                 ((b - b.mean()) ** 2).sum(),
                 ((a - a.mean()) * (b - b.mean())).sum(),
             )
+            both, apart = (a + b) ** 2, (a - b) ** 2
+            squares[:, trial] = (
+                both.mean(),
+                apart.mean(),
+                ((both - both.mean()) ** 2).sum(),
+                ((apart - apart.mean()) ** 2).sum(),
+                ((both - both.mean()) * (apart - apart.mean())).sum(),
+            )
+        known = (
+            (((x + y).min(), (x + y).max()), ((x - y).min(), (x - y).max())),
+            PairSquares((squares[0], squares[1]), (squares[2], squares[3]), squares[4]),
+        )
         found.append(
             PairStratum(
                 len(rows) + others,
@@ -75,6 +92,7 @@ def strata(x: Column, y: Column, levels: str, *, whole: bool) -> list[PairStratu
                 (x.min(), x.max()),
                 (y.min(), y.max()),
                 whole,
+                *(known if on_axes else ()),
             )
         )
     return found
@@ -110,6 +128,41 @@ def test_certified_intervals_of_strata_hold_the_truth_as_often_as_they_say(
             if count == TRIALS:  # Certified by luck is a choice that the claim does not cover.
                 assert held >= gate(count, confidence), (name, function.__name__, held / count)
     assert some > 5 * TRIALS
+
+
+def standardised(column: Column) -> Column:
+    return (column - column.mean()) / column.std()
+
+
+@pytest.mark.slow
+@pytest.mark.coverage_gate
+@pytest.mark.parametrize("whole", scaled([False], [True, False]))
+@pytest.mark.parametrize("levels", list(LEVELS))
+@pytest.mark.parametrize("confidence", [0.6, 0.95])
+def test_intervals_by_sums_and_differences_hold_also_off_the_axes(levels, whole, confidence):
+    for name, (x, y) in columns().items():
+        for shift, scale in ((0.0, 1.0), (0.7, 2.0)):  # Of a group that is not as all others are.
+            a, b = standardised(x) * scale + shift, standardised(y) - shift
+            parts = strata(a, b, levels, whole=whole, on_axes=True)
+            for function, true in TRUTHS.items():
+                found, right = function(parts, confidence=confidence), true(a, b)
+                count = int(found.holds.sum())
+                held = ((found.low <= right) & (right <= found.high))[found.holds].sum()
+                if count == TRIALS:
+                    where = name, shift, function.__name__, held / count
+                    assert held >= gate(count, confidence), where
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+@pytest.mark.parametrize("name", ["normal, r = 0.5", "uniform, r = 0.7"])
+def test_known_squares_of_sums_and_differences_give_the_error_of_a_correlation(name, shift):
+    x, y = map(standardised, columns()[name])
+    parts = strata(x + shift, y - shift, "1/4", whole=True, on_axes=True)
+    found = certified_correlation(parts, confidence=0.95)
+    influence = x * y - (x * y).mean() / 2.0 * (x**2 + y**2)
+    ideal = influence.std() * np.sqrt(0.75 / (SIZE / 4))
+    assert found.holds.all()
+    assert np.median(found.error) < (1.1 if shift == 0.0 else 2.0) * ideal
 
 
 @pytest.mark.parametrize("name", ["ones", "ones, r = 0.6"])
