@@ -42,12 +42,14 @@ class Pairs(NamedTuple):
 
     x, y: standardised pairs that are sampled. box: the known range of these.
     certain: sums of 1, x, y, x^2, y^2 and x y over pairs that are known, per sampled one.
+    places: float64 [2, places], where a hidden pair may be; None: anywhere in the box.
     """
 
     x: Values
     y: Values
     box: Box
     certain: Values
+    places: Values | None = None
 
     @classmethod
     def of(cls, x: Values, y: Values, ends: Box, certain: NDArray[np.bool_]) -> Pairs:
@@ -69,7 +71,8 @@ class Pairs(NamedTuple):
     def mirrored(self) -> Pairs:
         """The pairs of x and -y."""
         (x, (low, high)), signs = self.box, np.array([1.0, 1.0, -1.0, 1.0, 1.0, -1.0])
-        return Pairs(self.x, -self.y, (x, (-high, -low)), self.certain * signs)
+        places = None if self.places is None else self.places * np.array([[1.0], [-1.0]])
+        return Pairs(self.x, -self.y, (x, (-high, -low)), self.certain * signs, places)
 
 
 def least_half(pairs: Pairs, size: int, read: int, delta: float) -> float:
@@ -115,6 +118,10 @@ class _End:
 
     def _place(self, c: float) -> Values:
         """The features of the place in the range at which hidden pairs raise r the most."""
+        if self._pairs.places is not None:
+            a, b = self._pairs.places
+            best = int(np.argmax(a * b - c / 2 * (a**2 + b**2)))
+            return _features(a[best : best + 1], b[best : best + 1])[:, 0]
         first, second = self._pairs.box
         found = [(a, b) for a in first for b in second]
         if c != 0.0:

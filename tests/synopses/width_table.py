@@ -29,6 +29,7 @@ from synopses.intervals.variance import sampled_variance
 from tests.engine.one_time_queries.output_widths import section as whole_answers
 from tests.engine.thinned_width_table import section as take_all_rows
 from tests.synopses.least_widths import section as least_widths
+from tests.synopses.thinned_correlations import section as thinned_correlations
 from tests.synopses.variance_widths import table as variances
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "coverage.md"
@@ -163,7 +164,7 @@ def section(trials: int = _TRIALS) -> str:
     lines += variances(COLUMNS, trials)
     first = "\n".join(lines) + "\n" + _extremes_section(trials)
     tables = take_all_rows(COLUMNS, trials) + whole_answers(COLUMNS)
-    return first + tables + least_widths(COLUMNS)
+    return first + tables + least_widths(COLUMNS) + thinned_correlations(COLUMNS)
 
 
 def _extremes_section(trials: int) -> str:
