@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import scipy  # `scipy.stats` is imported where it is first used: it takes two seconds.
+import scipy  # `scipy.stats` is imported where it is first used: it takes a second.
 from numpy.typing import NDArray
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]

@@ -61,9 +61,9 @@ def test_own_commands_do_without_pandas_and_others_may_use_it():
 
 @pytest.mark.slow
 def test_a_statement_loads_no_pandas(tmp_path):
-    told = _WHEN_LOADED.format("atexit.register(lambda: print('pandas' in sys.modules))")
+    printing = _WHEN_LOADED.format("atexit.register(lambda: print('pandas' in sys.modules))")
     arguments = ["sql", "-d", str(tmp_path / "data"), "--create", "-c", "SHOW STREAMS"]
-    ended = process(told, arguments=arguments)
+    ended = process(printing, arguments=arguments)
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (ExitCode.FINE, "False")
 
 

@@ -26,8 +26,8 @@ from shedder.errors import FailedPrecondition, SchemaMismatch
 from spark_ingest.backfill import Cut, backfill
 from spark_ingest.executors import Service
 from spark_ingest.runtime.spark_session import having, without_pandas
+from tests.scale import in_turn
 from tests.server_process import ServerProcess
-from tests.turns import in_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from shedder.client.client import Client
 from spark_ingest.pipeline import forward, summarise
 from spark_ingest.tree_merge import FANOUT
-from tests.scale import scaled
+from tests.scale import in_turn, scaled
 from tests.server_process import ServerProcess
 from tests.spark_ingest.worlds import (
     ROWS,
@@ -30,7 +30,6 @@ from tests.spark_ingest.worlds import (
     stream_of,
     table,
 )
-from tests.turns import in_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -21,7 +21,7 @@ from shedder.errors import FailedPrecondition, SchemaMismatch, UnknownQuery, Unk
 from shedder.streams.batches import ROWS_PER_BATCH
 from spark_ingest.pipeline import forward, summarise
 from spark_ingest.runtime.spark_session import having
-from tests.scale import scaled
+from tests.scale import in_turn, scaled
 from tests.seeds import seed
 from tests.server_process import ServerProcess
 from tests.spark_ingest.worlds import (
@@ -41,7 +41,6 @@ from tests.spark_ingest.worlds import (
     table,
     with_streams,
 )
-from tests.turns import in_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

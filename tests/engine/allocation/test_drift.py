@@ -18,9 +18,8 @@ from benchmarks.workloads.drift_engine import (
     DriftWorld,
     Seen,
 )
-from tests.scale import scaled
+from tests.scale import in_turn, scaled
 from tests.truth import gate
-from tests.turns import in_turn
 
 MINUTES = scaled(3, 5)
 """Streams swap places each minute, so that two changes are one in each direction for both."""

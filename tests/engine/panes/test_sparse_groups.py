@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,8 @@ from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from synopses.kernels.grouped_arrays import place_new, united
 from tests.engine.allocation_world import MIB, bound
+from tests.scale import scaled
+from tests.seeds import seed
 
 SECOND = 1_000_000
 ROWS = 300
@@ -104,9 +107,20 @@ def window_bytes(query: QueryState, number: int) -> tuple[list[int], list[bytes]
     return hashes[order].tolist(), pane.to_bytes(), thinned
 
 
+LEVELS = {"full": (), "thinned": (1, 1), "in part": (0, 2)}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("levels", [(), (1, 1), (0, 2)], ids=["full", "thinned", "in part"])
-@pytest.mark.parametrize("name", AGGREGATES)
+@pytest.mark.parametrize(
+    ("name", "levels"),
+    [
+        pytest.param(name, levels, id=f"{name}-{kind}")
+        for (i, name), (j, (kind, levels)) in product(
+            enumerate(AGGREGATES), enumerate(LEVELS.items())
+        )
+        if scaled((i + j + seed("own groups")) % len(LEVELS) == 0, True)
+    ],
+)
 def test_rows_for_own_groups_only_change_nothing_but_bytes(
     name: str, levels: tuple[int, ...]
 ) -> None:

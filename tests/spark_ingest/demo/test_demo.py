@@ -14,7 +14,7 @@ from spark_ingest.demo.replay import batches, replay
 from spark_ingest.flights import CREATE, STREAM, load_flights
 from tests.scale import scaled
 
-QUESTIONS = scaled(12, 120)  # One-time queries of the tour, beside the standing queries.
+QUESTIONS = scaled(4, 120)  # One-time queries of the tour, beside the standing queries.
 
 
 class LossyDatabase:

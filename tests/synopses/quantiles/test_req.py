@@ -13,6 +13,7 @@ from synopses.quantiles.req import GroupedReq
 from synopses.quantiles.req_datasketches_format import read_image
 from synopses.windows.sliding_merge import WindowMerges
 from tests import truth
+from tests.scale import in_turn
 
 
 @pytest.mark.slow
@@ -80,12 +81,12 @@ def merged_in_turn(panes: int, rows: int, trials: int, k: int, *, tree: bool) ->
     [
         (256, 200, 12, False),
         (256, 200, 12, True),
-        pytest.param(300, 2_000, 50, False, marks=pytest.mark.slow),
-        pytest.param(300, 2_000, 50, True, marks=pytest.mark.slow),
-        pytest.param(300, 2_000, 12, False, marks=pytest.mark.slow),
-        pytest.param(2_000, 100, 12, False, marks=pytest.mark.slow),
-        pytest.param(2_000, 200, 24, False, marks=pytest.mark.slow),
-        pytest.param(2_000, 200, 24, True, marks=pytest.mark.slow),
+        pytest.param(300, 2_000, 50, False, marks=in_turn("merges", 0, of=3)),
+        pytest.param(300, 2_000, 50, True, marks=in_turn("merges", 1, of=3)),
+        pytest.param(300, 2_000, 12, False, marks=in_turn("merges", 2, of=3)),
+        pytest.param(2_000, 100, 12, False, marks=in_turn("merges", 0, of=3)),
+        pytest.param(2_000, 200, 24, False, marks=in_turn("merges", 1, of=3)),
+        pytest.param(2_000, 200, 24, True, marks=in_turn("merges", 2, of=3)),
     ],
 )
 def test_many_merges_keep_the_promise_and_lean_to_no_side(
