@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.intervals.interval import Intervals
-from synopses.intervals.sampled_keys import CertainParts, SampledParts, sampled_key_total
+from synopses.intervals.key_totals.sampled_keys import CertainParts, SampledParts, sampled_key_total
 from synopses.joins.join_totals import JoinTotals
 from synopses.joins.joined_windows import ROUNDING, WHOLE_MAX, JoinedWindows
 from synopses.joins.pane_kernels import Floats, Longs, Words

@@ -3,7 +3,7 @@
 A key that is heavy in no pane has at most the product of the sums of its bucket. Keys that are
 heavy in some panes only may have much more. Those of the largest bounds are not estimated: unless
 they are known, their rest is between its bounds. The others are estimated from the sampled keys
-(synopses/intervals/sampled_keys.py). Which keys are estimated depends on bounds alone, not on the
+(synopses/intervals/key_totals/sampled_keys.py). Which keys are estimated depends on bounds alone, not on the
 sample.
 
 An average of v is a + D/N, where N is the number of pairs with a value, and D the sum of v - a over
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.intervals.interval import Intervals
-from synopses.intervals.sampled_keys import CertainParts, SampledParts, sampled_key_total
+from synopses.intervals.key_totals.sampled_keys import CertainParts, SampledParts, sampled_key_total
 from synopses.joins.joined_windows import ROUNDING, WHOLE_MAX, JoinedWindows, TermTotals
 from synopses.joins.window_sums import RowTerm
 from synopses.model.estimate import Bound

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from synopses.intervals.sampled_keys import CertainParts
+from synopses.intervals.key_totals.sampled_keys import CertainParts
 from synopses.joins.closed_panes import ClosedPane
 from synopses.joins.pane_kernels import PARTS, Floats, Words
 from synopses.joins.window_sums import KnownKeys, RowTerm, WindowSums

@@ -61,9 +61,9 @@ Difference: STR
 ├ (1) Project s1.a: WK
 │ Join s1.a = s2.a: WK
 │ ├ Window [RANGE INTERVAL '1' MINUTE]: WKS
-│ │ s1: MONOTONIC
+│ │ s1, rows kept by a: MONOTONIC
 │ └ Window [RANGE INTERVAL '1' MINUTE]: WKS
-│   s2: MONOTONIC
+│   s2, rows kept by a: MONOTONIC
 └ Project s1.a: STR
   Join s1.a = #0: STR
   ├ (1) as above
@@ -78,7 +78,7 @@ Join r.a = s2.a: STR
 ├ Project s1.a AS r.a: STR
 │ Difference: STR
 │ ├ (1) Window [RANGE INTERVAL '1' MINUTE]: WKS
-│ │ s1: MONOTONIC
+│ │ s1, rows kept by a: MONOTONIC
 │ └ Project s1.a: STR
 │   Join s1.a = #0: STR
 │   ├ (1) as above
@@ -87,7 +87,7 @@ Join r.a = s2.a: STR
 │     Window [RANGE INTERVAL '1' MINUTE]: WKS
 │     s3: MONOTONIC
 └ Window [RANGE INTERVAL '1' MINUTE]: WKS
-  s2: MONOTONIC"""
+  s2, rows kept by a: MONOTONIC"""
 
 
 @pytest.mark.parametrize(("text", "labels"), [(ABOVE, ABOVE_LABELS), (BELOW, BELOW_LABELS)])

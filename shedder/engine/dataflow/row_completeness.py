@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from shedder.engine.dataflow.thinning_levels import LEVEL_MAX, strata_of
 from shedder.queries.answers.completeness import Completeness
-from synopses.intervals.bounded_keys import CertainRange, bounded_key_total
 from synopses.intervals.distinct import distinct_by_hash
 from synopses.intervals.interval import Intervals
+from synopses.intervals.key_totals.bounded_keys import CertainRange, bounded_key_total
 from synopses.model.estimate import Bound, Estimate
 
 CONFIDENCE = 0.95

@@ -27,7 +27,7 @@ from shedder.cql.plans.logical_plan import (
     WindowOf,
 )
 from shedder.engine.dataflow.lookback import HISTORY, lookbacks_us
-from synopses.intervals.bounded_keys import CertainRange
+from synopses.intervals.key_totals.bounded_keys import CertainRange
 from synopses.kernels.hashing import position_keys, salted
 
 PANES = 8  # Of a window; a tuple is counted for an eighth of it after it has left.

@@ -311,7 +311,7 @@ def test_joins_with_different_keys_have_one_store_with_an_index_for_each():
     assert stores_of(flows) == ["k", "k, and by ts", "ts, and by k"]
     _, size_bytes = distinct_operators(flows)
     assert size_bytes < 0.75 * alone  # Three stores in place of six; two of them have two indexes.
-    flows[1].leave()
+    flows[1].source_graph.leave()
     for flow in (flows[0], flows[2]):
         flow.advance(dict.fromkeys(flow.sources, 252))
     assert stores_of([flows[0], flows[2]]) == ["k", "k", "k"]

@@ -74,9 +74,9 @@ def test_graphs_of_one_store_make_the_changes_of_graphs_alone(order):
             for other in together[: at // 2]:
                 flow.share_with(other, agreeing(flow, other))
         if at == 12:
-            together[1].split()
+            together[1].source_graph.split()
         if at == 16:
-            together[0].leave()
+            together[0].source_graph.leave()
             del together[0], alone[0]
         for own, shared in zip(alone, together, strict=True):
             assert step(own, at) == step(shared, at), at
@@ -95,7 +95,7 @@ def test_a_window_of_another_length_adds_no_rows():
     for at in range(12):
         for flow in (*flows, alone):
             step(flow, at)
-    parts = {id(part): part for flow in flows for part in flow.shared_nodes}
+    parts = {id(part): part for flow in flows for part in flow.source_graph.shared_nodes}
     stores = sum(part.size_bytes for part in parts.values())
     assert stores == alone.size_bytes
     assert all(

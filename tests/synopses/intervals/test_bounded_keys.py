@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synopses.intervals.bounded_keys import CertainRange, bounded_key_total
+from synopses.intervals.key_totals.bounded_keys import CertainRange, bounded_key_total
 from tests.seeds import seed
 from tests.sequential import holds
 

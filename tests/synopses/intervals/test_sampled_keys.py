@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from synopses.intervals.sampled_keys import (
+from synopses.intervals.key_totals.sampled_keys import (
     CertainParts,
     SampledParts,
     deviation_max,

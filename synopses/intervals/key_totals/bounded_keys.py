@@ -18,7 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.intervals.interval import Intervals
-from synopses.intervals.sampled_keys import END_SHARE, VARIANCE_SHARE, deviation_max, mean_max
+from synopses.intervals.key_totals.sampled_keys import (
+    END_SHARE,
+    VARIANCE_SHARE,
+    deviation_max,
+    mean_max,
+)
 from synopses.model.parameters import error_share
 
 

@@ -12,7 +12,7 @@ from shedder.errors import BadQuery, BadSetting, RowQueryFailed, Unimplemented
 from shedder.queries.answers.database_api import QueryHandle
 from shedder.wire.answers import answer_from_wire, answer_to_wire
 from synopses.model.estimate import Bound
-from tests.engine.dataflow.shed_world import (
+from tests.engine.dataflow.shed_rows.shed_world import (
     QUERIES,
     TwoStreams,
     create,
