@@ -3,8 +3,8 @@
 A key that is heavy in no pane has at most the product of the sums of its bucket. Keys that are
 heavy in some panes only may have much more. Those of the largest bounds are not estimated: unless
 they are known, their rest is between its bounds. The others are estimated from the sampled keys
-(synopses/intervals/key_totals/sampled_keys.py). Which keys are estimated depends on bounds alone, not on the
-sample.
+(synopses/intervals/key_totals/sampled_keys.py). Which keys are estimated depends on bounds alone,
+not on the sample.
 
 An average of v is a + D/N, where N is the number of pairs with a value, and D the sum of v - a over
 them. The constant a comes from exact counts and bucket sums, so it is fixed before the sample. D is
