@@ -78,7 +78,7 @@ def is_table(annotation: object) -> bool:
 LISTS = {"queries", "rows", "producers", "tenants", "stalls", "crashes", "forces"}
 NEEDED = {
     "queries": {"name": "q", "sql": "SELECT 1"},
-    "rows": {"name": "r", "sql": "SELECT 1", "truth": "SELECT 1"},
+    "rows": {"name": "r", "sql": "SELECT 1", "truth": "SELECT 1", "windows": {"r": 1}},
     "producers": {"arrivals": {"rate": 10}},
     "tenants": {"name": "t"},
     "stalls": {"at_s": 1, "for_s": 1},

@@ -35,6 +35,12 @@ REFUSED = {
         f"CREATE VIEW v AS {COUNTED} CONFIDENCE 95 PERCENT",
         f"{STANDING}INSERT INTO r (id) {COUNTED} CONFIDENCE 95 PERCENT",
     ],
+    "ON OVERLOAD SHED": [
+        f"SELECT id FROM s {HOUR} ON OVERLOAD SHED",
+        f"CREATE VIEW v AS SELECT DISTINCT id FROM s {HOUR} ON OVERLOAD SHED",
+        f"{STANDING}INSERT INTO r (id) SELECT DISTINCT id FROM s {HOUR} ON OVERLOAD SHED",
+        f"{STANDING}SELECT a.ts FROM s {HOUR} a JOIN r {HOUR} b ON a.ts > b.ts ON OVERLOAD SHED",
+    ],
     "lists: TOP, FREQUENT, HISTOGRAM": [
         f"{begin}SELECT {call} AS it FROM s {HOUR} a JOIN r {HOUR} b ON a.id = b.id"
         for begin in ("", STANDING)
