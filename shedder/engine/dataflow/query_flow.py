@@ -19,45 +19,114 @@ from shedder.queries.answers.completeness import Completeness
 
 
 class QueryFlow(Protocol):
-    """`RowFlow` and `ThinnedFlow`, whose methods say what each does. A step is for `end` alone."""
+    """Operators and sinks of a standing row query; implemented by `RowFlow` and `ThinnedFlow`.
+
+    A step is made in parts and ended by `end`. Until then the relation is that of the step before.
+    """
 
     @property
-    def is_stream(self) -> bool: ...  # noqa: D102
-    @property
-    def sources(self) -> Mapping[str, StreamSource]: ...  # noqa: D102
-    @property
-    def size_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def shared_parts(self) -> tuple[SharedPart, ...]: ...  # noqa: D102
-    @property
-    def is_shared(self) -> bool: ...  # noqa: D102
-    @property
-    def backlog_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def as_of_us(self) -> int | None: ...  # noqa: D102
-    @property
-    def plan_choices(self) -> Sequence[tuple[str, str]]: ...  # noqa: D102
-    @property
-    def thinning(self) -> KeyThinning | None: ...  # noqa: D102
+    def is_stream(self) -> bool:
+        """Return whether the query is a stream; else it is a relation."""
 
-    def share_with(self, other: object, agrees: Agrees) -> None: ...  # noqa: D102
-    def split(self) -> None: ...  # noqa: D102
-    def leave(self) -> None: ...  # noqa: D102
-    def keeps(self, rows: object) -> bool: ...  # noqa: D102
-    def end_step(self) -> None: ...  # noqa: D102
-    def go_on(self) -> None: ...  # noqa: D102
-    def push(  # noqa: D102
+    @property
+    def sources(self) -> Mapping[str, StreamSource]:
+        """The streams that are read, by alias."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all state behind the last step, with what it shares, and of waiting tuples."""
+
+    @property
+    def shared_parts(self) -> tuple[SharedPart, ...]:
+        """Nodes and sinks that other queries may read, too, each once."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether another query reads some of the state now."""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of changes of shared nodes that wait for this query alone."""
+
+    @property
+    def as_of_us(self) -> int | None:
+        """Instant up to which rows are complete; None: there are none yet."""
+
+    @property
+    def plan_choices(self) -> Sequence[tuple[str, str]]:
+        """Names and texts of the decisions about the plan, for EXPLAIN."""
+
+    @property
+    def thinning(self) -> KeyThinning | None:
+        """Seed and levels of the kept keys; None: all keys are kept."""
+
+    def share_with(self, other: object, agrees: Agrees) -> None:
+        """Read the state of another flow where it is the same; `agrees` compares the inputs."""
+
+    def split(self) -> None:
+        """Go on with copies of the shared state, apart from other queries."""
+
+    def leave(self) -> None:
+        """Share nothing any more: the query ends."""
+
+    def keeps(self, rows: object) -> bool:
+        """Return whether an operator of the query reads this store of rows."""
+
+    def end_step(self) -> None:
+        """Forget the changes that were kept for other queries of this step."""
+
+    def go_on(self) -> None:
+        """Go on behind rows that were made before a restart, up to `as_of_us`."""
+
+    def push(
         self,
         alias: str,
         batch: pa.RecordBatch,
         positions: NDArray[np.int64],
         places: NDArray[np.int64] | None,
-    ) -> None: ...
-    def advance(self, watermarks: Mapping[str, int]) -> pa.Table: ...  # noqa: D102
-    def parts(self, watermarks: Mapping[str, int]) -> Parts[Any]: ...  # noqa: D102
-    def end(self, step: Any) -> pa.Table: ...  # noqa: D102
-    def relation(self) -> pa.Table: ...  # noqa: D102
-    def least_place(self, alias: str) -> int | None: ...  # noqa: D102
-    def operators(self) -> list[OperatorFacts]: ...  # noqa: D102
-    def relieve(self, excess_bytes: int) -> bool: ...  # noqa: D102
-    def completeness(self, table: pa.Table) -> Completeness | None: ...  # noqa: D102
+    ) -> None:
+        """Take tuples of an input, none of them before its watermark.
+
+        Args:
+          alias: of the input.
+          batch: tuples, with the columns of the stream.
+          positions: shape [tuples], positions in the stream.
+          places: shape [tuples], places among the changes of tables; None: no table is joined.
+
+        Raises:
+          BudgetExceeded: the waiting tuples need more memory than the query may have.
+        """
+
+    def advance(self, watermarks: Mapping[str, int]) -> pa.Table:
+        """Make a step and end it; as `parts` and `end`."""
+
+    def parts(self, watermarks: Mapping[str, int]) -> Parts[Any]:
+        """Raise watermarks, in µs by alias, and make a step for `end`.
+
+        Raises:
+          BudgetExceeded: the state needs more memory than the query may have.
+        """
+
+    def end(self, step: Any) -> pa.Table:
+        """Put a step's changes into the relation, and return the rows that are complete now.
+
+        step: as `parts` of the same flow returned it.
+
+        Raises:
+          BudgetExceeded: the relation needs more memory than the query may have.
+        """
+
+    def relation(self) -> pa.Table:
+        """Return the present rows of a query that is a relation."""
+
+    def least_place(self, alias: str) -> int | None:
+        """Return the least place of the held tuples of a stream; None: no place is needed."""
+
+    def operators(self) -> list[OperatorFacts]:
+        """Return the facts of each operator behind its inputs; that of the rows is last."""
+
+    def relieve(self, excess_bytes: int) -> bool:
+        """Leave keys out, to free bytes from the next instant on; return False if it cannot."""
+
+    def completeness(self, table: pa.Table) -> Completeness | None:
+        """Return how complete the rows of an answer are; None: no key is left out."""
