@@ -101,10 +101,7 @@ class AsyncClient:
         *,
         timeout_s: float | None = None,
     ) -> AsyncQuery:
-        """Make a query standing; one of the same name and text is returned as it is.
-
-        timeout_s: as of `Client.register`.
-        """
+        """As `Database.register`."""
         described = await self._perform(statement_operations.register(name, sql, params, timeout_s))
         return AsyncQuery(self._connection, described)
 

@@ -214,13 +214,7 @@ class Client:
         *,
         timeout_s: float | None = None,
     ) -> RemoteQuery:
-        """Make a query standing; one of the same name and text is returned as it is.
-
-        timeout_s: how long it waits for the records that came before it; None: without a limit.
-
-        Raises:
-          DeadlineExceeded: the query does not stand; the message says what it waited for.
-        """
+        """As `Database.register`."""
         described = self._perform(statement_operations.register(name, sql, params, timeout_s))
         return RemoteQuery(self._connection, described)
 

@@ -193,9 +193,7 @@ class Engine:
         caller: Caller = OPERATOR,
         timeout_s: float | None = None,
     ) -> Query | RowHandle:
-        """Make a query standing; one of the same name and text is returned as it is.
-
-        timeout_s: how long it waits for the records that came before it; None: without a limit.
+        """As `Database.register`.
 
         Raises:
           as `QueryRegistry.register`.

@@ -255,6 +255,9 @@ class Database(Protocol):
         """Make a query standing; one of the same name and text is returned as it is.
 
         timeout_s: how long it waits for the records that came before it; None: without a limit.
+
+        Raises:
+          DeadlineExceeded: the query does not stand; the message says what it waited for.
         """
 
     def query(self, name: str) -> QueryHandle:
