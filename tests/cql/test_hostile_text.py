@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from shedder.cql.binding.parse import parse, parse_script
 from shedder.cql.binding.relational_binding import bind_relational
 from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Expression
 from shedder.cql.sql.plan_sql import RelationSql, plan_sql
 from shedder.cql.statements.relational_select import RelationalSelect
-from shedder.cql.statements.statement import ColumnDefinition, Statement
+from shedder.cql.statements.statement import ColumnDefinition, Select, Statement
 from shedder.cql.text.size_limits import Limits
 from shedder.errors import BadQuery, ShedderError, Unimplemented
 from tests.cql.relations import Table
@@ -150,7 +151,9 @@ def test_a_sum_of_ninety_columns_is_read_and_one_of_two_hundred_is_not() -> None
 
 def test_a_long_chain_of_or_is_read_as_a_shallow_tree() -> None:
     words = " OR ".join(f"a = {number}" for number in range(150))
-    parse(f"SELECT COUNT(*) FROM s WHERE {words}")
+    statement = parse(f"SELECT COUNT(*) FROM s WHERE {words}")
+    assert isinstance(statement, Select)
+    assert _depth(statement.where) < 12  # Of 150 terms in pairs, 8 and two below.
 
 
 @pytest.mark.slow
@@ -191,6 +194,12 @@ def test_a_query_with_characters_changed_is_survived(
 ) -> None:
     at = int(share * len(query))
     _survives(query[:at] + put + query[at + lost :])
+
+
+def _depth(expression: Expression | None) -> int:
+    """Return the levels of a tree of calls."""
+    below = expression.args if isinstance(expression, Call) else ()
+    return 1 + max(map(_depth, below), default=0)
 
 
 def _survives(text: str) -> None:

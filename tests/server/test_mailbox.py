@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+import pytest
+
 from shedder.errors import UnknownQuery
 from shedder.server.mailbox import AsyncMailbox
 
@@ -39,7 +41,9 @@ def test_reader_that_gives_up_takes_no_answer():
 
 
 def test_answer_for_a_closed_loop_is_dropped():
-    async def made() -> AsyncMailbox:
-        return AsyncMailbox(asyncio.get_running_loop())
-
-    asyncio.run(made()).put(UPDATES[0])
+    loop = asyncio.new_event_loop()
+    mailbox = AsyncMailbox(loop)
+    loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.call_soon_threadsafe(print)
+    mailbox.put(UPDATES[0])

@@ -78,5 +78,9 @@ def test_wide_streams_that_come_later_get_as_much() -> None:
     assert 0.3 < first / second < 3.0
 
 
-def test_no_streams_share_nothing() -> None:
-    World(0).budget.divide([])
+def test_a_budget_divided_among_no_streams_is_whole_for_the_first() -> None:
+    world = World(1)
+    world.budget.divide([])
+    for _ in range(30):
+        world.offer(0, 100, 8_000)
+    assert 0.3 * BUDGET < world.samples[0].size_bytes <= BUDGET
