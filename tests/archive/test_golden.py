@@ -11,6 +11,7 @@ import pytest
 import shedder
 from shedder.archive.archive_store import Store
 from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.files.data_directory import format_of
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.operations.backup import restore
 from shedder.archive.operations.repair import Repaired, repair
@@ -24,9 +25,17 @@ tables: table towns, with an image and 3 changes in the log, and table empty; ki
 views: format 15. 41 rows of (ts, town, value), the 31st of them late, and the versions of table
 towns in TOWNS. After the first 10: view named and query recent join both, view counts counts named.
 A checkpoint with the late row, later changes in the log; killed.
+shed: format 19. Rows 0 to 199 of streams a and b, as `shed_rows` makes them; queries pairs and
+newest with ON OVERLOAD SHED. After row 99 both were thinned, to 1/4 and 1/2. A checkpoint behind
+row 149, the others in the log; killed.
 """
 TOWNS = [{0: "Ulm", 1: "Hof"}, {0: "Neu-Ulm", 1: "Hof"}, {0: "Neu-Ulm", 2: "Lugo"}]
 """Of directory views: as of the rows from 10, from 20 and from 30 on."""
+KEPT = {
+    "pairs": {7, 11, 13, 14, 17, 18, 23, 24, 29, 38},
+    "newest": {1, 6, 8, 9, 11, 14, 27, 28, 30, 31, 36, 38},
+}
+"""Of directory shed: keys of 0 to 39 that the stored seeds and levels keep, of each query."""
 
 
 @pytest.fixture
@@ -159,4 +168,41 @@ def test_a_directory_with_views_and_a_table_join_has_the_same_rows_and_goes_on(t
             made = [(row["_ts"].second, row["name"], row["n"]) for row in counts]
             assert made[:4] == [(19, "Hof", 2), (19, "Ulm", 2), (29, "Hof", 3), (29, "Neu-Ulm", 3)]
             assert made[4:] == ([(39, "Lugo", 3), (39, "Neu-Ulm", 2)] if end == 44 else [])
+        assert check(data).ok
+
+
+def shed_rows(stream: str, first: int, end: int) -> list[tuple[int, int]]:
+    """Rows (k, v) of a stream; row i has event time i s."""
+    factor, sign = (1, 1) if stream == "a" else (3, -1)
+    return [(factor * i % 40, sign * i) for i in range(first, end)]
+
+
+@pytest.mark.slow
+def test_a_directory_with_queries_that_shed_keeps_the_same_keys_and_goes_on(tmp_path):
+    """Windows of both sides of pairs are the newest 60 rows at multiples of 10 s."""
+    data = tmp_path / "shed"
+    shutil.copytree(GOLDEN / "shed", data)
+    assert check(data).ok
+    assert repair(data) == Repaired()
+    assert format_of(data) == 19
+    for end in (200, 240):
+        with shedder.open(data) as db:
+            if end == 240:
+                for stream in "ab":
+                    k, v = zip(*shed_rows(stream, 200, end), strict=True)
+                    times = pa.array([i * 1_000_000 for i in range(200, end)], pa.timestamp("us"))
+                    db.push(stream, pa.table({"ts": times, "k": k, "v": v}))
+                    db.heartbeat(stream, end * 1_000_000)
+            ours, theirs = (shed_rows(stream, end - 60, end) for stream in "ab")
+            expected = {
+                "pairs": [(k, v, w) for k, v in ours for other, w in theirs if other == k],
+                "newest": shed_rows("a", end - 80, end),
+            }
+            for name, share in (("pairs", 1 / 4), ("newest", 1 / 2)):
+                answer = db.query(name).answer()
+                shown = sorted(tuple(row.values()) for row in answer.rows())
+                assert shown == sorted(row for row in expected[name] if row[0] in KEPT[name])
+                assert answer.completeness.share == share
+                assert answer.completeness.rows.low <= len(expected[name])
+                assert answer.completeness.rows.high >= len(expected[name])
         assert check(data).ok
