@@ -98,6 +98,26 @@ def test_links_inside_the_repository_lead_somewhere(page):
     assert not broken
 
 
+@cache
+def anchors_of(page: Path) -> frozenset[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    plain = [re.sub(r"\]\([^)]*\)|[^\w\- ]", "", heading.lower()) for heading in headings]
+    return frozenset(heading.replace(" ", "-") for heading in plain)
+
+
+@pytest.mark.parametrize("page", [*pages(), *ROOT.glob("*.md")], ids=lambda page: page.name)
+def test_links_to_a_heading_lead_to_one_that_exists(page):
+    links = re.findall(r"\]\(([\w./]*\.md)?#([^)\s]+)\)", page.read_text())
+    broken = [
+        (target, anchor)
+        for target, anchor in links
+        if anchor not in anchors_of(page.parent / target if target else page)
+    ]
+    assert not broken
+
+
 _CODE_PATH = re.compile(
     r"(?<![\w./:-])((?:[A-Za-z_][\w-]*/)*[A-Za-z_][\w-]*\.(?:py|proto)"
     r"|(?:shedder|synopses|allocator|spark_ingest|tests|benchmarks|engine|archive|cql|queries|streams"

@@ -34,7 +34,7 @@ def read_query(parser: Parser) -> RawSelect | RawRelational:
     confidence, sheds = said.pop("CONFIDENCE", None), said.pop(_ON_OVERLOAD, False)
     if sheds and confidence is not None:
         raise BadQuery(
-            "CONFIDENCE: a count with CONFIDENCE has bounded bytes; leave ON OVERLOAD away"
+            "CONFIDENCE: aggregates with CONFIDENCE have bounded bytes; leave ON OVERLOAD away"
         )
     for clause in said:
         raise BadQuery(f"{clause}: the rows of this query are exact; leave {clause} away")
