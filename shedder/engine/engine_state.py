@@ -276,7 +276,8 @@ class EngineState:
                 return stream, standing_query
         if self.row_query(name, caller) is not None:
             raise BadQuery(
-                f"query {name!r} returns rows: thinning, weights and ACTIVE are for aggregates"
+                f"query {name!r} returns rows: weights and ACTIVE are for aggregates, and thinning "
+                "for these and for rows with ON OVERLOAD SHED"
             )
         raise UnknownQuery(name, self.query_names(caller))
 

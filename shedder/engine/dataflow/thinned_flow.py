@@ -411,7 +411,7 @@ class ThinnedFlow:
         level = min(self._flows)
         kept = f"1/{1 << level} of the keys" if level else "all keys"
         keys = ", ".join(self._keys.columns)
-        return [*self._whole.plan_choices, ("on overload", f"shed; kept are {kept} ({keys})")]
+        return [*self._whole.plan_choices, ("on overload", f"shed; keeps {kept} ({keys})")]
 
     def operators(self) -> list[OperatorFacts]:
         """Return the facts of the operators of all strata together."""
