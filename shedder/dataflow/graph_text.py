@@ -112,7 +112,7 @@ def _tree(
     forks = len(facts.inputs) > 1
     text = number + facts.text + _sharers("also in", facts.others)
     if facts.kept_text:
-        text += f", rows kept by {facts.kept_text}" + _sharers("also for", facts.keepers)
+        text += f", rows kept{_sharers('also for', facts.keepers)} by {facts.kept_text}"
     yield _Line(first, f"{later}│ " if forks else later, text, _cells(facts), at)
     for place, below in enumerate(facts.inputs, 1):
         if not forks:

@@ -16,7 +16,6 @@ from shedder.cql.statements import statement as cql
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
 from shedder.cql.statements.relational_select import RelationalSelect
-from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.delete import delete
 from shedder.engine.administration.insert import insert
@@ -182,11 +181,8 @@ def _drop_rollup(statement: cql.DropRollup, call: StatementCall) -> Answer:
 
 
 def _alter_query(statement: cql.AlterQuery, call: StatementCall) -> Answer:
-    name, level, of = statement.name, statement.level, statement.of
-    outputs = call.services.thinning.set_thinning(name, level, of)
-    subject = f"{', '.join(outputs)} of query {name} read" if of else f"query {name} reads"
-    share = "what load leaves" if level is None else share_text(level)
-    return Answer.status(f"{subject} {share} of the tuples")
+    thinning = call.services.thinning
+    return Answer.status(thinning.set_thinning(statement.name, statement.level, statement.of))
 
 
 def _alter_overload(statement: cql.AlterOverload, call: StatementCall) -> Answer:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from shedder.cql.expressions.expression import Expression
+from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.apply.level_records import change_levels
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.thinning_levels import LEVEL_MAX
@@ -23,25 +24,23 @@ class ThinningControls:
         self._lifetime = lifetime
         self._ddl = ddl
 
-    def set_thinning(
-        self, name: str, level: int | None, of: Sequence[Expression] = ()
-    ) -> list[str]:
+    def set_thinning(self, name: str, level: int | None, of: Sequence[Expression] = ()) -> str:
         """From now on, synopses of a query read the share 2^-level of the tuples; 0: all of them.
 
-        They go on so whatever the load, until they are told another level, or none.
+        They go on so whatever the load, until they are told another level, or none. Of a row query
+        with ON OVERLOAD SHED, 2^-level of the keys are kept at most.
 
         Args:
           name: of the query. level: 0 to 20; None: everything, or as load has it.
           of: outputs by name, or aggregates as the query has them; empty: all of the query.
 
         Returns:
-          The outputs that are read so: aggregates that share a synopsis share its level.
+          What the query reads now, for people. It names the outputs, if they are not all:
+          aggregates that share a synopsis share its level.
 
         Raises:
           UnknownQuery. BadQuery: the query has no such output. BadSetting: no such level.
           DiskFull, StorageFailed: nothing has changed.
-
-        Of a row query with ON OVERLOAD SHED, 2^-level of the keys are kept at most.
         """
         rows = self._core.row_query(name)
         if rows is not None and rows.thinning is not None:
@@ -50,9 +49,13 @@ class ThinningControls:
         query, plan = standing_query.state.query, standing_query.state.plan
         parts = synopses_of(query, plan, of)
         self._change_levels(name, dict.fromkeys(parts, level or 0), forced=level is not None)
-        return outputs_of(query, plan, parts)
+        share = "what load leaves" if level is None else share_text(level)
+        if not of:
+            return f"query {name} reads {share} of the tuples"
+        outputs = ", ".join(outputs_of(query, plan, parts))
+        return f"{outputs} of query {name} read {share} of the tuples"
 
-    def _set_rows(self, query: RowQuery, level: int, of: Sequence[Expression]) -> list[str]:
+    def _set_rows(self, query: RowQuery, level: int, of: Sequence[Expression]) -> str:
         if of:
             raise BadQuery(
                 f"query {query.name!r} returns rows, which are kept by key: leave FOR away"
@@ -65,7 +68,8 @@ class ThinningControls:
         self._lifetime.check_open()
         with self._ddl:
             self._core.executor.call(lambda: query.set_level_min(level), urgent=True).result()
-        return list(query.output.schema.names)
+        kept = f"{share_text(level)} of its keys at most" if level else "all keys that find room"
+        return f"query {query.name} keeps {kept}"
 
     def _change_levels(self, name: str, levels: Mapping[int, int], *, forced: bool) -> None:
         self._lifetime.check_open()

@@ -79,6 +79,7 @@ def test_queries_of_different_streams_have_the_rows_of_queries_alone(tmp_path):
         "r AS a: kind, id, and by id": {"rst", "shorter", "largest"},
         "s AS b: id": {"rst"},
     }
+    assert "s AS b [also in rst], rows kept [also for " in together.query("rs").explain()
     assert "whole again" in sharers(together, "whole")
     waiting = together.core.rows.queries["rst"]
     assert waiting.frontier.as_of_us is None
