@@ -17,6 +17,7 @@ from shedder.engine.panes.pane_codec import pane_from_bytes, pane_to_bytes
 from shedder.engine.window_state.merged_window import merged_window
 from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.frame import ArgumentBasics
+from shedder.streams.ipc import table_bytes
 from shedder.streams.windows import Span
 from synopses.model.estimate import Bound, Estimates
 from synopses.moments.covariance import GroupedCrossMoments
@@ -119,6 +120,54 @@ def test_axes_and_ranges_are_stored_with_the_pane_and_with_the_ends() -> None:
     for each in (state, other):
         read(each, rows.slice(SIZE // 2), WARM_ROWS + SIZE // 2)
     assert other.take_all.to_json() == state.take_all.to_json()
+
+
+def without_ranges(data: bytes, *, squares: bool) -> bytes:
+    """A stored pane without ranges of sums and differences, as builds before them wrote it.
+
+    squares: have moments of as many equal numbers in the place of the squares of these. Read as
+      squares on any axes, they would say that nothing varies.
+    """
+    table = pa.ipc.open_stream(data).read_all()
+    assert b"diagonals" in table.schema.metadata
+    metadata = {it: of for it, of in table.schema.metadata.items() if it != b"diagonals"}
+    columns = {}
+    for name in table.column_names:
+        stored = table[name][0].as_py()
+        if name.startswith("u"):
+            pairs = int(GroupedCrossMoments.from_bytes(stored).sums().pairs.sum())
+            ones, moments = np.ones(pairs), GroupedCrossMoments(1)
+            moments.update(None, ones, ones)
+            stored = moments.to_bytes()
+        if squares or not name.startswith("u"):
+            columns[name] = pa.array([stored], pa.binary())
+    return table_bytes(pa.table(columns, metadata=metadata))
+
+
+def test_moments_of_a_stored_pane_are_not_read_as_squares_on_axes_that_it_does_not_name() -> None:
+    """Also when the pane goes on with pairs that have axes."""
+    ids, values = drawn(np.random.default_rng(11), SIZE)
+    rows, half = batch(ids, values), SIZE // 2
+    state = warm(12)
+    read(state, rows.slice(0, half), WARM_ROWS)
+    data = pane_to_bytes(state.panes[0], None)
+    narrow = correlation(state)
+    found: list[list[tuple[float, float]]] = []
+    for squares in (False, True):
+        again = warm(12)
+        older = pane_from_bytes(without_ranges(data, squares=squares), again.plan, None)
+        assert any(it.shape is not None for it in older.segments.values()) == squares
+        again.panes.put({0: older}, closed=False)
+        ends = []
+        for end in (half, SIZE):
+            if end > half:
+                read(again, rows.slice(half), WARM_ROWS + half)
+            made, right = correlation(again), float(np.corrcoef(ids[:end], values[:end])[0, 1])
+            assert made.low[0] - 1e-9 <= right <= made.high[0] + 1e-9
+            ends.append((float(made.low[0]), float(made.high[0])))
+        found.append(ends)
+    assert found[0] == found[1]
+    assert found[0][0][1] - found[0][0][0] > narrow.high[0] - narrow.low[0]
 
 
 def test_ranges_on_other_axes_and_pairs_without_ranges_are_not_joined() -> None:
