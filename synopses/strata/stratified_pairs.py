@@ -27,8 +27,8 @@ import numpy as np
 from synopses.intervals.from_moments import Ends, Floats
 from synopses.intervals.linearised_pairs import Certified, nodes
 from synopses.intervals.normal import rho_max, two_sided
-from synopses.strata.pair_region import PairRegion
 from synopses.strata.pair_stratum import PairStratum
+from synopses.strata.standardised_pairs import StandardisedPairs
 
 _STEPS: Final = np.array([-1.0, 0.0, 1.0])
 _BEYOND: Final = (
@@ -36,10 +36,6 @@ _BEYOND: Final = (
     3.0,
     6.0,
 )  # Where chords end, in half widths at the estimate: the nearest counts.
-_SQUARES_LOST: Final = 1e-9  # Of a difference of squares, beside these.
-_NOWHERE: Final = PairRegion(())  # Until the unit is known.
-_ALL: Final = (-np.inf, np.inf)
-_CUT: Final = 2.0**-45  # Of the values: what rounding may cut off a sum of both.
 _DIGITS_LOST: Final = 4e-9  # Of a product of two values of a range 2 wide, by rounded means.
 
 
@@ -97,68 +93,6 @@ def certified_correlation(strata: Sequence[PairStratum], *, confidence: float) -
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _StratumPart:
-    """A stratum in units of the standardised columns: x and y less their means, over spreads."""
-
-    stratum: PairStratum
-    means: Ends
-    squares: Ends
-    cross: Floats
-    region: PairRegion
-    units: tuple[Ends, Ends] | None = None  # Means and spreads that x and y were standardised by.
-
-    def sums(self, shift_x: Floats | float, shift_y: Floats | float) -> tuple[Floats, ...]:
-        """The sums of X Y, X^2 and Y^2, where X and Y are x and y less the shifts."""
-        x, y, counts = self.means[0] - shift_x, self.means[1] - shift_y, self.stratum.counts
-        there = counts > 0
-        found = (
-            self.cross + counts * x * y,
-            self.squares[0] + counts * x**2,
-            self.squares[1] + counts * y**2,
-        )
-        return tuple(np.where(there, part, 0.0) for part in found)
-
-    def squares_of(
-        self,
-        form: tuple[Floats | float, Floats | float, Floats | float],
-        shift: tuple[Floats | float, Floats | float],
-        scale: Floats | float,
-        total: Floats,
-    ) -> Floats:
-        """At least the sum of g^2 over the pairs read; infinite where no squares are known.
-
-        g = aa A^2 + ab A B + bb B^2, A = scale X, B = Y/scale. With p = x + y and q = x - y in the
-        units of the stratum, g is a sum of multiples of p^2, q^2, p q, p and q. How p^2 and q^2
-        vary together is known, and the same of p and q. By Minkowski the spread of g is at most the
-        sum of the spreads of both and of p q.
-
-        Args:
-          form: aa, ab and bb. total: the sum of g over the pairs read.
-        """
-        known, stratum = self.stratum.spread, self.stratum
-        if known is None or self.units is None:
-            return np.full(total.shape, np.inf)
-        (aa, ab, bb), (means, spreads) = form, self.units
-        x, y = spreads[0] / scale, spreads[1] * scale
-        from_x, from_y = means[0] + spreads[0] * shift[0], means[1] + spreads[1] * shift[1]
-        p, q = from_x + from_y, from_x - from_y
-        plain, mixed = aa / x**2 + bb / y**2, ab / (x * y)
-        of_pp, of_qq = (plain + mixed) / 4.0, (plain - mixed) / 4.0
-        of_pq = (aa / x**2 - bb / y**2) / 2.0
-        of_p, of_q = -2.0 * p * of_pp - q * of_pq, -2.0 * q * of_qq - p * of_pq
-        counts, (xx, yy), xy = stratum.counts, stratum.squares, stratum.cross
-        mean_x, mean_y = stratum.means
-        sum_pq = xx - yy + counts * (mean_x**2 - mean_y**2)
-        square_pq = known.cross + counts * known.means[0] * known.means[1]
-        each = np.maximum(counts, 1)
-        spread = np.sqrt(_quadratic((of_pp, of_qq), known.squares, known.cross))
-        spread = spread + np.abs(of_pq) * np.sqrt(_rounded_up(square_pq, -(sum_pq**2) / each))
-        both = xx + yy + 2.0 * xy, xx + yy - 2.0 * xy
-        spread = spread + np.sqrt(_quadratic((of_p, of_q), both, xx - yy))
-        return np.asarray(np.where(counts > 0, spread**2 + total**2 / each, 0.0), np.float64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Errors:
     """Standard errors of totals, and the most that one pair of a stratum may take off or add.
 
@@ -188,7 +122,7 @@ class _StratumPairs:
     correlation: float64 [groups]. spreads: of x and y. size: pairs that each group has, estimated.
     """
 
-    parts: Sequence[_StratumPart]
+    parts: Sequence[StandardisedPairs]
     correlation: Floats
     spreads: Ends
     size: Floats
@@ -202,30 +136,16 @@ class _StratumPairs:
             _total(s.factor * s.counts * s.means[column] for s in strata) / size
             for column in (0, 1)
         ]
-        unscaled = [
-            _StratumPart(
-                s, (s.means[0] - means[0], s.means[1] - means[1]), s.squares, s.cross, _NOWHERE
-            )
-            for s in strata
-        ]
-        sums = [part.sums(0.0, 0.0) for part in unscaled]
+        centred = [StandardisedPairs.centred(each, (means[0], means[1])) for each in strata]
+        sums = [part.sums(0.0, 0.0) for part in centred]
         cross, square_x, square_y = (
-            _total(p.stratum.factor * found[at] for p, found in zip(unscaled, sums, strict=True))
+            _total(p.stratum.factor * found[at] for p, found in zip(centred, sums, strict=True))
             / size
             for at in range(3)
         )
         x, y = np.sqrt(square_x), np.sqrt(square_y)
-        parts = [
-            _StratumPart(
-                part.stratum,
-                (part.means[0] / x, part.means[1] / y),
-                (part.squares[0] / square_x, part.squares[1] / square_y),
-                part.cross / (x * y),
-                _region(part.stratum, (means[0], means[1]), (x, y)),
-                ((means[0], means[1]), (x, y)),
-            )
-            for part in unscaled
-        ]
+        units = (means[0], means[1]), (square_x, square_y)
+        parts = [StandardisedPairs.of(each, *units) for each in strata]
         factor = two_sided(_freedom(strata), confidence=confidence)
         return cls(parts, cross / (x * y), (x, y), size, factor, rho_max(confidence))
 
@@ -252,7 +172,7 @@ class _StratumPairs:
     ) -> _Errors:
         """Of the total of X Y - center; and the largest influence of one pair."""
 
-        def squares(part: _StratumPart) -> _Read:
+        def squares(part: StandardisedPairs) -> _Read:
             cross, square_x, square_y = part.sums(shift_x, shift_y)
             region = part.region.moved((shift_x, shift_y), 1.0)
             x, y = region.largest(lambda a, _: a), region.largest(lambda _, b: b)
@@ -272,7 +192,7 @@ class _StratumPairs:
     ) -> _Errors:
         """Of the total of (X - slope Y) Y; and the largest influence of one pair."""
 
-        def squares(part: _StratumPart) -> _Read:
+        def squares(part: StandardisedPairs) -> _Read:
             cross, square_x, square_y = part.sums(shift_x, shift_y)
             region = part.region.moved((shift_x, shift_y), 1.0)
             rest = square_x - 2.0 * slope * cross + slope**2 * square_y
@@ -298,7 +218,7 @@ class _StratumPairs:
         the sum of those of both terms.
         """
 
-        def squares(part: _StratumPart) -> _Read:
+        def squares(part: StandardisedPairs) -> _Read:
             cross, square_a, square_b = part.sums(shift_x, shift_y)
             square_a, square_b = square_a * scale**2, square_b / scale**2
             region = part.region.moved((shift_x, shift_y), scale)
@@ -326,7 +246,7 @@ class _StratumPairs:
     def error_of_ratio(self) -> Floats:
         """Of the total of (x^2 - y^2)/2 = (x + y)(x - y)/2."""
 
-        def squares(part: _StratumPart) -> _Read:
+        def squares(part: StandardisedPairs) -> _Read:
             cross, square_x, square_y = part.sums(0.0, 0.0)
             both, apart = square_x + square_y + 2.0 * cross, square_x + square_y - 2.0 * cross
             both, apart = np.maximum(both, 0.0), np.maximum(apart, 0.0)
@@ -342,7 +262,7 @@ class _StratumPairs:
 
         return self._error(squares).error
 
-    def _error(self, squares: Callable[[_StratumPart], _Read]) -> _Errors:
+    def _error(self, squares: Callable[[StandardisedPairs], _Read]) -> _Errors:
         """The standard error of a total, with what one pair can do to it on either side."""
         variance: Floats = np.zeros(len(self.size))
         below: Floats = np.zeros(len(self.size))
@@ -401,18 +321,6 @@ class _StratumPairs:
         return Certified(low, high, errors.error / self.size * scale)
 
 
-def _quadratic(weights: Ends, squares: Ends, cross: Floats) -> Floats:
-    """The sum of squares of a weighted sum of two columns, rounded up."""
-    (p, q), (pp, qq) = weights, squares
-    return _rounded_up(p**2 * pp, q**2 * qq, 2.0 * p * q * cross)
-
-
-def _rounded_up(*terms: Floats) -> Floats:
-    """The sum of terms, at least 0, with what differences of these may have lost."""
-    total, size = sum(terms), sum(map(np.abs, terms))
-    return np.asarray(np.maximum(total, 0.0) + _SQUARES_LOST * size, np.float64)
-
-
 def _variance(stratum: PairStratum, total: Floats, squares: Floats) -> Floats:
     """Of the estimated total, from that of what was read and from its sum of squares."""
     n = max(stratum.read, 2)
@@ -429,23 +337,6 @@ def _freedom(strata: Sequence[PairStratum]) -> Floats:
     )
     all_of_them = _total(weights)
     return np.where(per_degree > 0.0, all_of_them**2 / np.maximum(per_degree, 1e-300), 1e9)
-
-
-def _region(stratum: PairStratum, means: Ends, spreads: Ends) -> PairRegion:
-    """The region that holds all pairs of a stratum, in units of the standardised columns."""
-    (mean_x, mean_y), (x, y) = means, spreads
-    both = mean_x + mean_y, mean_x - mean_y
-    slack = _CUT * (max(map(abs, stratum.x)) + max(map(abs, stratum.y)))
-    total, difference = (
-        (low - slack - middle, high + slack - middle)
-        for (low, high), middle in zip(stratum.diagonals or (_ALL, _ALL), both, strict=True)
-    )
-    box = (
-        tuple((end - mean) / spread for end in ends)
-        for ends, mean, spread in ((stratum.x, mean_x, x), (stratum.y, mean_y, y))
-    )
-    a, b = ((np.asarray(low), np.asarray(high)) for low, high in box)
-    return PairRegion.of(a, b, (x, y), total, difference)
 
 
 def _total(parts: object) -> Floats:
