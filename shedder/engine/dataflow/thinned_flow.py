@@ -28,6 +28,7 @@ from shedder.dataflow.sharing.source_graph import Agrees
 from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
+from shedder.engine.dataflow.growing_strata import GrowingStrata
 from shedder.engine.dataflow.row_completeness import of_plan, of_relation, of_stretch
 from shedder.engine.dataflow.row_output import BEGINNING_US
 from shedder.engine.dataflow.row_target import EVENT_TIME
@@ -44,7 +45,6 @@ from shedder.queries.answers.completeness import Completeness
 
 _STRATUM = "#stratum"  # Column of the stratum of each row, within a step.
 ROOM_SHARE = 2  # Of the limit, that more keys may take: it is not exceeded at once again.
-TRIES_MAX = 64  # Windows of event time between two tries to keep more keys, at most.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,18 +53,6 @@ class ThinnedStep:
 
     before_us: int | None
     made: Mapping[RowFlow, FlowStep]
-
-
-@dataclass(frozen=True, slots=True)
-class _Growing:
-    """Strata that are not shown before an instant."""
-
-    flows: dict[int, RowFlow]
-    ready_us: int
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(each.size_bytes for each in self.flows.values())
 
 
 class ThinnedFlow:
@@ -98,21 +86,15 @@ class ThinnedFlow:
           span_us: event time before an instant whose tuples the state needs; None: any.
           from_us: no earlier instant is made again; None: all may be.
         """
-        self._made = made
         self._keys = keys
         self._strata = KeyStrata(thinning.seed)
         self._thinning = thinning
         self._store = store
         self._bound = bound
-        self._room_bytes = bytes_max // ROOM_SHARE
-        self._span_us = span_us
         least = thinning.least_level(from_us)
         self._flows = {stratum: made() for stratum in range(least, LEVEL_MAX + 1)}
-        self._growing: _Growing | None = None
+        self._growing = GrowingStrata(made, span_us=span_us, bytes_max=bytes_max // ROOM_SHARE)
         self._broken = -1  # The highest stratum that found no room within a step.
-        self._newest_us = BEGINNING_US
-        self._grows_from_us = BEGINNING_US
-        self._tries = 1  # Windows until the next try to keep more keys.
         first = self._whole
         self.is_stream, self.columns, self.schema = first.is_stream, first.columns, first.schema
         self._columns = {
@@ -133,7 +115,7 @@ class ThinnedFlow:
     def _read(self) -> list[tuple[int, RowFlow]]:
         """The strata that read tuples, but for those that have lost their state."""
         found = [each for each in self._flows.items() if each[0] > self._broken]
-        return found if self._growing is None else [*found, *self._growing.flows.items()]
+        return [*found, *self._growing.flows.items()]
 
     def _is_shown(self, stratum: int, flow: RowFlow) -> bool:
         return self._flows.get(stratum) is flow
@@ -151,9 +133,9 @@ class ThinnedFlow:
     @property
     def size_bytes(self) -> int:
         """Bytes of all strata."""
-        growing = 0 if self._growing is None else self._growing.size_bytes
         counts = 0 if self._bound is None else self._bound.size_bytes
-        return counts + growing + sum(each.size_bytes for each in self._flows.values())
+        shown = sum(each.size_bytes for each in self._flows.values())
+        return counts + self._growing.size_bytes + shown
 
     @property
     def as_of_us(self) -> int | None:
@@ -200,7 +182,7 @@ class ThinnedFlow:
             return
         time: pa.Array[Any] = batch.column(self.sources[alias].time_column)
         times_us = time.cast(pa.int64()).to_numpy()
-        self._newest_us = max(self._newest_us, int(times_us.max()))
+        self._growing.note_tuples(int(times_us.max()))
         hashes = self._strata.hashes([batch.column(name) for name in self._columns[alias]])
         if self._bound is not None:
             self._bound.update(alias, hashes, times_us)
@@ -297,9 +279,9 @@ class ThinnedFlow:
 
         If levels cannot be stored now, nothing is freed before they can be.
         """
-        if self._growing is not None:
+        if self._growing.flows:
             excess_bytes -= self._growing.size_bytes
-            self._give_up()
+            self._growing.give_up(self._next_us)
         level = min(self._flows)
         while excess_bytes > 0 and level < LEVEL_MAX:
             excess_bytes -= self._flows[level].size_bytes
@@ -336,8 +318,8 @@ class ThinnedFlow:
             return False
         self._thinning = thinning
         self._flows = {it: flow for it, flow in self._flows.items() if it >= level}
-        self._growing, self._broken = None, -1
-        self._grows_from_us = first_us + (self._span_us or 0)
+        self._broken = -1
+        self._growing.restart(first_us)
         return True
 
     def _break(self, stratum: int, flow: RowFlow, error: BudgetExceeded) -> None:
@@ -347,7 +329,7 @@ class ThinnedFlow:
           BudgetExceeded: it is the last one.
         """
         if not self._is_shown(stratum, flow):
-            self._give_up()
+            self._growing.give_up(self._next_us)
         elif stratum == LEVEL_MAX:
             raise error
         else:
@@ -364,27 +346,16 @@ class ThinnedFlow:
     def _grow(self) -> None:
         """Begin to read with one more stratum, and show it when all are whole and have room."""
         level, as_of_us, thinning = min(self._flows), self.as_of_us, self._thinning
-        if as_of_us is None or self._span_us is None:
+        growing = self._growing
+        if as_of_us is None:
             return
-        if self._growing is None:
-            is_due = as_of_us >= self._grows_from_us
-            if is_due and level == thinning.level > thinning.level_min:
-                flows = {it: self._made() for it in range(level - 1, LEVEL_MAX + 1)}
-                # Tuples that have come, and wait, are not in them.
-                self._growing = _Growing(flows, self._newest_us + self._span_us + 1)
-        elif as_of_us >= self._growing.ready_us:
-            if self._growing.size_bytes > self._room_bytes:
-                self._give_up()
+        if growing.is_due(as_of_us) and level == thinning.level > thinning.level_min:
+            growing.begin(level - 1)
+        elif growing.is_whole(as_of_us):
+            if not growing.has_room:
+                growing.give_up(self._next_us)
             elif self._store.put(thinning := thinning.with_level(as_of_us + 1, level - 1)):
-                self._thinning, self._flows = thinning, self._growing.flows
-                self._growing, self._tries = None, 1
-                self._grows_from_us = as_of_us
-
-    def _give_up(self) -> None:
-        """Leave the strata that are not shown, and try again later."""
-        self._growing = None
-        self._grows_from_us = self._next_us + self._tries * (self._span_us or 0)
-        self._tries = min(2 * self._tries, TRIES_MAX)
+                self._thinning, self._flows = thinning, growing.take(as_of_us)
 
     # --- what it says ----------------------------------------------------------------------------
 
