@@ -73,7 +73,12 @@ class GrowingStrata:
         return taken
 
     def give_up(self, next_us: int) -> None:
-        """Drop the flows for lack of room. next_us: instant of the next step."""
+        """Drop the flows for lack of room. next_us: instant of the next step.
+
+        Without flows it does nothing: several strata may find no room in one step.
+        """
+        if not self.flows:
+            return
         self.flows = {}
         self._due_us = next_us + self._tries * (self._span_us or 0)
         self._tries = min(2 * self._tries, TRIES_MAX)
