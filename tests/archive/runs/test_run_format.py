@@ -115,7 +115,9 @@ def test_wide_rows_make_smaller_row_groups():
 
 def test_a_run_as_written_passes_verification(written):
     directory, _, run = written
-    verify_run(OsFiles(), directory, run)
+    read_bytes: list[int] = []
+    verify_run(OsFiles(), directory, run, read_bytes.append)
+    assert sum(read_bytes) == (directory / "runs" / run.file).stat().st_size > 0
 
 
 @pytest.mark.slow
