@@ -13,6 +13,7 @@ from shedder.cql.plans.plan_words import window_text, with_plain_names
 from shedder.cql.statements.statement import Output
 from shedder.dataflow.expiry.distinct_rows import DistinctRows
 from shedder.dataflow.graph import ChangeOperator, Graph, Node, NodeWork
+from shedder.dataflow.item_lists.newest_top import NewestTop
 from shedder.dataflow.joins.equi_join import EquiJoin
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.projection import Projection
@@ -88,6 +89,8 @@ def _text(operator: ChangeOperator) -> str:
             return f"Join {' AND '.join(on)}" if on else "Join of all pairs"
         case GroupedAggregates(spec=spec):
             return _aggregates(spec)
+        case NewestTop(value=value, length=length, window=window):
+            return f"TOP({text_of(value)}, {length}) of {window_text(window)}, a list per slide"
         case DistinctRows():
             return "DISTINCT"
         case SampledJoinAggregates(spec=sampled):

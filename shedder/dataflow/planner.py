@@ -33,6 +33,7 @@ from shedder.cql.statements.statement import Output, RangeWindow, Window
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.expiry.expiry_modes import Expiry, time_window
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
+from shedder.dataflow.item_lists.newest_top import newest_top
 from shedder.dataflow.joins.join_conditions import filtered_join, split_join, with_condition
 from shedder.dataflow.joins.match_condition import MatchCondition
 from shedder.dataflow.joins.pair_sums import pair_sums
@@ -294,6 +295,8 @@ class _Planner:
             inputs = tuple(self.add(each.plan) for each in parts)
             sampled = sampled_join(plan, parts, [self.nodes[at].label for at in inputs])
             return self.nodes.add(sampled, inputs, sampled.schema, STRICT)
+        if plan.listed is not None:
+            return self._listed(plan)
         schema = output_schema(plan.groups, plan.aggregates)
         if join is not None and not any(map(reads_versions, (join.left, join.right))):
             matches, left, right = split_join(join)
@@ -312,6 +315,15 @@ class _Planner:
         in_order = self.nodes[source].label.leaves_in_order
         spec = AggregateSpec.of_rows(plan.groups, plan.aggregates, in_order=in_order)
         return self.nodes.add(GroupedAggregates(spec, schema), (source,), schema, STRICT)
+
+    def _listed(self, plan: Aggregated) -> int:
+        """Add TOP over a window of rows, which are not kept."""
+        rows = plan.input
+        assert isinstance(rows, WindowOf)
+        assert isinstance(rows.window, RowsWindow)
+        stream = self.nodes.filtered(rows.condition, self.add(rows.input))
+        top = newest_top(plan, rows.window)
+        return self.nodes.add(top, (stream,), top.schema, STRICT)
 
     def _has_sequence(self, source: int) -> bool:
         """Return whether rows come by event time and position, and leave as they came."""

@@ -39,7 +39,7 @@ FORMAT_TABLE_JOINS = 15  # There are, or were, standing row queries with tables.
 FORMAT_TABLE_CHANGES = 16  # The same, corrected by tables, or beside ROWS windows; or with PREV.
 FORMAT_IDLE = 17  # There are, or were, records of kind IDLE.
 FORMAT_SAMPLED_JOINS = 18  # There are, or were, standing row queries with CONFIDENCE.
-FORMAT_SHED_ROWS = 19  # There are, or were, standing row queries with ON OVERLOAD SHED.
+FORMAT_SHED_ROWS = 19  # The same with ON OVERLOAD SHED, or with TOP over ROWS windows.
 FORMAT_VERSION = FORMAT_SHED_ROWS  # The newest that is read.
 
 OURS = frozenset(

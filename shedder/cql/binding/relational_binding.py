@@ -20,6 +20,7 @@ from shedder.cql.binding.subquery_joins import (
     misplaced,
     refuse_correlated,
 )
+from shedder.cql.binding.top_of_rows import with_top, without_top
 from shedder.cql.binding.typed_expressions import Typer, aggregates_in, forbid_aggregates
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import (
@@ -80,7 +81,8 @@ def bind_relational(
       UnknownStream, UnknownColumn, TypeMismatch, BadQuery: what is wrong and what would be right.
       Unimplemented: a clause of a later version.
     """
-    plan = _QueryBinder(schemas, now_us).query(select.query)
+    query, listed = without_top(select.query)
+    plan = _QueryBinder(schemas, now_us).query(query)
     for name in unknown_columns(plan):
         raise BadQuery(
             f"{name} is a column of a query around a subquery; it can stand in WHERE of EXISTS, IN "
@@ -89,6 +91,8 @@ def bind_relational(
     plan = with_columns_read(plan)
     if select.confidence is not None:
         plan = with_sampling(plan, select.confidence)
+    if listed is not None:
+        plan = with_top(plan, listed)
     return BoundRelational(select.text, plan, columns_of(plan))
 
 

@@ -66,7 +66,7 @@ def check_rows(outputs: Sequence[Output], keys: Sequence[OrderKey]) -> None:
             raise TypeMismatch(
                 f"{text_of(item.expression)} is a list (TOP, FREQUENT or HISTOGRAM), and rows have "
                 "no lists; ask for it over one stream, without a join, a subquery or a window of "
-                "rows"
+                "rows; TOP alone may have a window such as [ROWS 100000 SLIDE 500]"
             )
 
 

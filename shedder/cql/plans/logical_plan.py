@@ -182,18 +182,24 @@ class KeySampling:
     bytes_max: int = 0
 
 
+GUARANTEED = "guaranteed"  # Whether no group without a row has a larger count.
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregated:
     """One row per group, or one row where there are no groups.
 
     groups: outputs g0, g1, ... ; aggregates: outputs a0, a1, ...
     sampling: the aggregates may be approximate, and have companions; None: they are exact.
+    listed: of one group and its count, over a window of rows: so many groups with the largest
+      counts have rows, whose counts have companions, and a column GUARANTEED; None: all have rows.
     """
 
     input: Plan
     groups: tuple[Expression, ...]
     aggregates: tuple[Aggregate, ...]
     sampling: KeySampling | None = None
+    listed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

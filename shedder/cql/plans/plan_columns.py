@@ -8,6 +8,7 @@ from dataclasses import replace
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Column, Expression, Literal, parts_of
 from shedder.cql.plans.logical_plan import (
+    GUARANTEED,
     Aggregated,
     Distinct,
     Filter,
@@ -78,13 +79,15 @@ def columns_of(plan: Plan) -> tuple[ColumnDefinition, ...]:
 
 def _companions(plan: Aggregated) -> Iterator[ColumnDefinition]:
     """Return columns of the intervals of approximate aggregates."""
-    if plan.sampling is None:
+    if plan.sampling is None and plan.listed is None:
         return
     for at, aggregate in enumerate(plan.aggregates):
         kind = _known(aggregate.type)
         kinds = (kind, kind, ColumnType.VARCHAR, ColumnType.BOOLEAN)
         for name, each in zip(companions_of(f"a{at}"), kinds, strict=True):
             yield ColumnDefinition(name, each, True)
+    if plan.listed is not None:
+        yield ColumnDefinition(GUARANTEED, ColumnType.BOOLEAN, True)
 
 
 def column_names(plan: Plan) -> frozenset[str]:

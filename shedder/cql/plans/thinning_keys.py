@@ -82,7 +82,7 @@ def _sources(plan: Plan, column: Column) -> dict[str, str] | None:
         case Project(outputs=outputs):
             [made] = (it.expression for it in outputs if it.name == column.name)
             return _of_expression(plan.input, made)
-        case Aggregated(sampling=None, groups=groups):
+        case Aggregated(sampling=None, listed=None, groups=groups):
             by_name = {f"g{at}": group for at, group in enumerate(groups)}
             return _of_expression(plan.input, by_name.get(column.name))
         case WindowOf(window=RowsWindow() as window):

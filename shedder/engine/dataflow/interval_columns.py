@@ -1,4 +1,4 @@
-"""Roles of the columns of approximate counts in the rows of a query, as in all answers."""
+"""Roles of the columns of approximate aggregates in the rows of a query, as in all answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from shedder.cql.plans.logical_plan import Plan, companions_of
-from shedder.engine.dataflow.standing_plan import sampling_of
+from shedder.engine.dataflow.standing_plan import lists_values, sampling_of
 from shedder.queries.answers.answer import COMPANION, ESTIMATE, ROLE
 
 
@@ -19,7 +19,7 @@ def confidence_of(plan: Plan) -> float:
 
 def with_roles(schema: pa.Schema, plan: Plan) -> pa.Schema:
     """Return a schema whose fields say which columns are estimates, and which their companions."""
-    if sampling_of(plan) is None:
+    if sampling_of(plan) is None and not lists_values(plan):
         return schema
     names = frozenset(schema.names)
     estimates = {name for name in names if names.issuperset(companions_of(name))}

@@ -123,6 +123,11 @@ def sampling_of(plan: Plan) -> KeySampling | None:
     return next((each for each in found if each is not None), None)
 
 
+def lists_values(plan: Plan) -> bool:
+    """Return whether the rows are those of TOP over a window of rows."""
+    return any(isinstance(it, Aggregated) and it.listed is not None for it in nodes_of(plan))
+
+
 def with_seed(plan: StandingPlan, *, seed: int, bytes_max: int) -> StandingPlan:
     """Return a plan that samples keys by a seed, in so many bytes; others as they are."""
 

@@ -15,6 +15,7 @@ from shedder.archive.tasks.deadline import Deadline
 from shedder.archive.tasks.interruptible_call import awaited
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.relational_binding import bind_relational
+from shedder.cql.binding.top_of_rows import check_lists_nothing
 from shedder.cql.plans.logical_plan import Scan, scans_of
 from shedder.cql.sql.plan_sql import needs_event_order
 from shedder.cql.statements.relational_select import RelationalSelect
@@ -122,6 +123,7 @@ class RowQueries:
                 "CONFIDENCE: the rows of a query that is answered once are exact; leave CONFIDENCE "
                 "away"
             )
+        check_lists_nothing(select)
         names = select.relations
         known = {name: core.tables.get(name) for name in names}  # It may be dropped meanwhile.
         tables = {name: table for name, table in known.items() if table is not None}

@@ -22,7 +22,12 @@ from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
-from shedder.engine.dataflow.standing_plan import StandingPlan, reads_previous, sampling_of
+from shedder.engine.dataflow.standing_plan import (
+    StandingPlan,
+    lists_values,
+    reads_previous,
+    sampling_of,
+)
 from shedder.engine.dataflow.thinning_levels import KeyThinning
 from shedder.engine.engine_state import EngineState
 from shedder.engine.rebuild.row_query_factory import (
@@ -190,7 +195,7 @@ class RowRegistrar:
 
 def _format_of(query: RowQuery, target: RowTarget | None) -> int:
     """Return the format of a directory with a query: the least that can read its state."""
-    if query.thinning is not None:
+    if query.thinning is not None or lists_values(query.query.plan):
         return FORMAT_SHED_ROWS
     if sampling_of(query.query.plan) is not None:
         return FORMAT_SAMPLED_JOINS

@@ -1,0 +1,4 @@
+"""Most frequent values of ROWS windows, in bounded bytes.
+
+May import: changes, key_directory.
+"""

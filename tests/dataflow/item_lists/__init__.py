@@ -1,0 +1,1 @@
+"""Tests of the most frequent values of ROWS windows."""

@@ -1,0 +1,1 @@
+"""Tests of standing TOP over ROWS windows."""
