@@ -162,7 +162,7 @@ def test_canonical_text_of_rows(text: str, canonical: str) -> None:
             TypeMismatch,
             r"HISTOGRAM\(.*\) is a list",
         ),
-        ("SELECT TOP(a, 3) AS most FROM s [ROWS 9]", TypeMismatch, r"TOP\(.*\) is a list"),
+        ("SELECT TOP(a, 3) AS most FROM s [ROWS 9]", BadQuery, "a SLIDE of 2 or more tuples"),
         ("SELECT * EXCEPT (a) FROM s", Unimplemented, "EXCEPT"),
         ("SELECT * FROM s [RANGE 1 HOUR SLIDE 1 SECOND COLLAPSE]", BadQuery, "COLLAPSE is for"),
         ("SELECT *", BadQuery, "expected FROM"),

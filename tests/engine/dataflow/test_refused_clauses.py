@@ -35,11 +35,18 @@ REFUSED = {
         f"CREATE VIEW v AS {COUNTED} CONFIDENCE 95 PERCENT",
         f"{STANDING}INSERT INTO r (id) {COUNTED} CONFIDENCE 95 PERCENT",
     ],
-    "ON OVERLOAD SHED": [
-        f"SELECT id FROM s {HOUR} ON OVERLOAD SHED",
+    "ON OVERLOAD SHED of one answer": [f"SELECT id FROM s {HOUR} ON OVERLOAD SHED"],
+    "ON OVERLOAD SHED of tuples of a stream": [
         f"CREATE VIEW v AS SELECT DISTINCT id FROM s {HOUR} ON OVERLOAD SHED",
         f"{STANDING}INSERT INTO r (id) SELECT DISTINCT id FROM s {HOUR} ON OVERLOAD SHED",
+    ],
+    "ON OVERLOAD SHED of standing rows": [
         f"{STANDING}SELECT a.ts FROM s {HOUR} a JOIN r {HOUR} b ON a.ts > b.ts ON OVERLOAD SHED",
+        f"{STANDING}SELECT s.id FROM s {HOUR} JOIN t ON s.id = t.id ON OVERLOAD SHED",
+        f"{STANDING}SELECT id, COUNT(*) AS n FROM s {SLIDING} GROUP BY id ON OVERLOAD SHED",
+    ],
+    "ON OVERLOAD SHED beside CONFIDENCE": [
+        f"{STANDING}{COUNTED} CONFIDENCE 95 PERCENT ON OVERLOAD SHED"
     ],
     "lists: TOP, FREQUENT, HISTOGRAM": [
         f"{begin}SELECT {call} AS it FROM s {HOUR} a JOIN r {HOUR} b ON a.id = b.id"
