@@ -42,6 +42,11 @@ QUERIES = {
     ),
     "ROWS": "SELECT src, dst FROM link1 [PARTITION BY src ROWS 3]",
 }
+LISTS = (
+    "SELECT TOP(src, 7) AS busiest FROM link1 [ROWS 1000 SLIDE 20]",
+    "SELECT TOP(src, 200) AS busiest FROM link1 [ROWS 3000 SLIDE 100]",
+    "SELECT TOP(dst, 20) AS busiest FROM link1 [ROWS 1400 SLIDE 350]",
+)
 SMALL = 4_096  # Bytes that are not compared.
 
 
@@ -83,6 +88,23 @@ def test_operators_hold_what_is_expected_within_a_factor_of_two(query, window):
     pairs = [each for each in zip(expected, means, strict=True) if max(each) > SMALL]
     assert pairs
     assert all(mean / 2 <= given <= 2 * mean for given, mean in pairs), pairs
+
+
+@pytest.mark.parametrize("query", LISTS)
+def test_lists_of_frequent_values_hold_what_is_expected_within_a_factor_of_two(query):
+    parts = traffic(9_900, 1_500, 7)
+    sample = pa.Table.from_batches(part["link1"] for part in parts[:30]).combine_chunks()
+    dataflow = flow(query, 1)
+    known = {"link1": StreamStatistics(1e6, sample.to_batches()[0])}
+    (_, expected, _), result = dataflow.estimated_bytes(known)
+    assert result == NO_ESTIMATE
+    held = []
+    for at, part in enumerate(parts, 1):
+        dataflow.push("link1", part["link1"], 100 * (at - 1))
+        dataflow.advance({"link1": 100 * at})
+        held.append(dataflow.operators()[1].size_bytes)
+    mean = sum(held[33:]) / len(held[33:])  # All panes are there by then.
+    assert mean / 2 <= expected <= 2 * mean, mean
 
 
 def test_operators_without_a_rate_or_an_end_say_so():

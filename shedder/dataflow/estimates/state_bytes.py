@@ -15,6 +15,7 @@ from shedder.dataflow.estimates.expected_rows import (
 from shedder.dataflow.expiry.distinct_rows import DistinctRows
 from shedder.dataflow.expiry.negative_tuples import NegativeTuples
 from shedder.dataflow.graph import Graph, Node
+from shedder.dataflow.item_lists.newest_top import NewestTop
 from shedder.dataflow.join_order import StreamStatistics
 from shedder.dataflow.joins.equi_join import EquiJoin
 from shedder.dataflow.multiplicities import Multiplicities
@@ -43,6 +44,9 @@ _IDS = 32  # Of a key of several columns, beside its hash.
 _LINKS = 48  # Of a row of a join in its chain.
 _STORED = 21  # Of a row in the store of a stream, beside its values.
 _INDEXED = 44  # Of a row in an index of a store.
+_LISTED = 16  # Of a value in the list of a pane.
+_SUMS = 24  # Of a value in the sums of the lists.
+_VALUES_MIN = 1024  # Of sums of lists: fewer are not searched for those that no list has.
 _ROOM = 1.4  # Arrays grow by doubling: their room is 1 to 2 times what is in them.
 _LEFT = 1.4  # Rows that have left are dropped when they are half of all.
 _RELATION_ROWS_MIN = 1024  # Of the current relation: fewer are not searched.
@@ -123,6 +127,8 @@ def _bytes(node: Node, inputs: list[EdgeRows], graph: Graph) -> float | None:
             return _counted(inputs) + inputs[0].live * (inputs[0].width + _CHANGE)
         case GroupedAggregates():
             return _aggregated(operator, inputs)
+        case NewestTop():
+            return _lists(operator, inputs[0])
         case EquiJoin():
             sides = zip(inputs, node.inputs, operator.windows, strict=True)
             held = [
@@ -189,6 +195,18 @@ def _aggregated(operator: GroupedAggregates, inputs: list[EdgeRows]) -> float:
         return events + operator.group_bytes
     groups = _kept(inputs, keys)
     return _directory(groups, 8.0 * len(keys[0])) + 2 * groups * operator.group_bytes + events
+
+
+def _lists(top: NewestTop, rows: EdgeRows) -> float:
+    """Return bytes of the lists of all panes, their sums, their values, and a pane that waits."""
+    values = evaluate(top.value, rows.sample)
+    width = values.nbytes / max(1, len(values))
+    panes = top.window.rows / top.window.slide_rows
+    different = values_of([values])
+    entries = panes * min(top.length, top.window.slide_rows, different)
+    kept = min(different, max(_VALUES_MIN, _LEFT * entries))
+    sums = _SUMS * max(_VALUES_MIN, _ROOM * kept)
+    return entries * _LISTED + sums + _directory(kept, width) + top.window.slide_rows * width / 2
 
 
 def _keys(join: EquiJoin, inputs: list[EdgeRows]) -> float:
