@@ -8,6 +8,7 @@ how steps divide them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,16 @@ from synopses.model.estimate import Bound
 _VALUES_MIN = 1024  # Fewer values are not searched for those that no pane lists.
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _TopChanges:
+    """Rows of a table that enter, with weight 1, or leave, with weight -1, at an instant."""
+
+    instant_us: int
+    weight: int
+    table: ListedValues
+    places: Int64s
+
+
 class NewestTop:
     """Operator of TOP over a window of rows; its input is a stream, in order.
 
@@ -40,7 +51,6 @@ class NewestTop:
         assert value.type is not None
         self.value, self.length, self.window = value, length, window
         kind = value.type.arrow
-        self._kind = kind
         long = ColumnType.BIGINT.arrow
         kinds = (long, long, pa.string(), pa.bool_())
         companions = zip(companions_of("a0"), kinds, strict=True)
@@ -63,21 +73,28 @@ class NewestTop:
         if not len(changes):
             return ChangeBatch.empty(self.schema)
         values = canonical(evaluate(self.value, changes.columns))
-        found = list(self._panes(values, changes.ts_us))
-        return ChangeBatch.concat([ChangeBatch.empty(self.schema), *found])
+        found, rows = [ChangeBatch.empty(self.schema)], list[_TopChanges]()
+        for instant_us, top in self._tops(values, changes.ts_us):
+            left, entered = _differences(self._shown, top)
+            rows += [
+                _TopChanges(instant_us, -1, self._shown, left),
+                _TopChanges(instant_us, 1, top, entered),
+            ]
+            self._shown = top
+            if self._is_sparse():  # Ids mean other values then.
+                found.append(self._changes(rows))
+                rows.clear()
+                self._compact()
+        return ChangeBatch.concat([*found, self._changes(rows)])
 
-    def _panes(self, values: pa.Array[Any], ts_us: Int64s) -> Iterator[ChangeBatch]:
+    def _tops(self, values: pa.Array[Any], ts_us: Int64s) -> Iterator[tuple[int, ListedValues]]:
+        """The table after each pane that these values end, and the instant from which it holds."""
         before, slide = len(self._waiting), self.window.slide_rows
         both: pa.Array[Any] = pa.concat_arrays([self._waiting, values])
         whole = len(both) // slide * slide
         for end in range(slide, whole + 1, slide):
             self._append(both.slice(end - slide, slide))
-            top = self._lists.top(self.length)
-            left, entered = _differences(self._shown, top)
-            instant_us = int(ts_us[end - 1 - before]) + 1
-            yield self._changes(instant_us, self._shown, left, -1)
-            yield self._changes(instant_us, top, entered, 1)
-            self._shown = self._compacted(top)
+            yield int(ts_us[end - 1 - before]) + 1, self._lists.top(self.length)
         self._waiting = pa.concat_arrays([both.slice(whole)])  # Without the tuples before.
 
     def _append(self, values: pa.Array[Any]) -> None:
@@ -92,32 +109,40 @@ class NewestTop:
         ids = self._directory.assign([counted.field("values").take(pa.array(places))])
         self._lists.append(PaneList(ids, counts[places], outside))
 
-    def _compacted(self, top: ListedValues) -> ListedValues:
-        """Forget values that no pane lists, once they are half of all; return `top` renumbered."""
-        if self._directory.size <= _VALUES_MIN:
-            return top
-        ids = self._lists.ids
-        if 2 * len(ids) > self._directory.size:
-            return top
+    def _is_sparse(self) -> bool:
+        """Return whether no pane lists half of the values, if they are many."""
+        known = self._directory.size
+        return known > _VALUES_MIN and 2 * len(self._lists.ids) <= known
+
+    def _compact(self) -> None:
+        """Forget values that no pane lists, and number the others anew."""
+        ids, shown = self._lists.ids, self._shown
         self._directory.keep(ids)
         self._lists.keep(ids)
-        renumbered = np.searchsorted(ids, top.ids) + 1
-        return ListedValues(renumbered, top.low, top.high, top.guaranteed)
+        renumbered = np.searchsorted(ids, shown.ids) + 1
+        self._shown = ListedValues(renumbered, shown.low, shown.high, shown.guaranteed)
 
-    def _changes(self, instant_us: int, of: ListedValues, rows: Int64s, weight: int) -> ChangeBatch:
-        low, high = of.low[rows], of.high[rows]
-        words = np.where(low == high, Bound.EXACT.word, Bound.INTERVAL.word)
+    def _changes(self, rows: list[_TopChanges]) -> ChangeBatch:
+        """The changes of some instants."""
+        if not rows:
+            return ChangeBatch.empty(self.schema)
+        ids, low, high, guaranteed = (
+            np.concatenate([getattr(it.table, name)[it.places] for it in rows])
+            for name in ("ids", "low", "high", "guaranteed")
+        )
+        sizes = [len(it.places) for it in rows]
+        instants_us = np.repeat([it.instant_us for it in rows], sizes)
+        weights = np.repeat([it.weight for it in rows], sizes)
+        words = pa.array([Bound.INTERVAL.word, Bound.EXACT.word])
         arrays: list[Any] = [
-            self._directory.keys(of.ids[rows]).column(0),
+            self._directory.keys(ids).column(0),
             *map(pa.array, (low, low, high)),
-            pa.array(words.tolist(), pa.string()),
-            pa.nulls(len(rows), pa.bool_()),
-            pa.array(of.guaranteed[rows]),
+            words.take(pa.array((low == high).astype(np.int64))),
+            pa.nulls(len(ids), pa.bool_()),
+            pa.array(guaranteed),
         ]
         columns = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        born_us = np.full(len(rows), instant_us)
-        weights = np.full(len(rows), weight)
-        return ChangeBatch(columns, born_us - 1, born_us, never_us(len(rows)), weights)
+        return ChangeBatch(columns, instants_us - 1, instants_us, never_us(len(ids)), weights)
 
 
 def newest_top(plan: Aggregated, window: RowsWindow) -> NewestTop:
