@@ -28,7 +28,7 @@ def newest(log: list, window: RowsWindow, e: int, place: int) -> Counter:
 
 
 @pytest.mark.parametrize(("name", "place"), [("k", 0), ("name", 2), ("d", 3)])
-@pytest.mark.parametrize(("rows", "slide", "length"), [(40, 10, 2), (60, 20, 3), (12, 2, 1)])
+@pytest.mark.parametrize(("rows", "slide", "length"), [(40, 10, 2), (60, 20, 3), (12, 2, 1), (30, 30, 3)])
 def test_intervals_hold_the_counts_as_of_each_instant(name, place, rows, slide, length):
     window = RowsWindow(rows, slide)
     made = run(listed(name, window, length), {"s": LOG}, seed=72)
@@ -45,6 +45,13 @@ def test_intervals_hold_the_counts_as_of_each_instant(name, place, rows, slide, 
             assert not guaranteed or low >= others
         shown += len(found)
     assert shown > 100
+
+
+def test_one_pane_is_exact():
+    made = run(listed("k", RowsWindow(50, 50), 3), {"s": LOG}, seed=4)
+    shown = [row for e in instants(67) for row in made.at(e)]
+    assert shown
+    assert all(low == high and bound == "exact" for _, _, low, high, bound, _, _ in shown)
 
 
 def test_lists_that_are_long_enough_are_exact():

@@ -1,0 +1,1 @@
+"""Benchmark of the most frequent values of windows of rows."""
