@@ -182,7 +182,8 @@ def _advance(made: Run, watermarks: dict[str, int]) -> None:
 
 def instants(seed: int) -> list[int]:
     """Return instants of a world, and some behind its end."""
-    return [Random(seed).randrange(END + 100) for _ in range(200)]
+    dice = Random(seed)
+    return [dice.randrange(END + 100) for _ in range(200)]
 
 
 def check(plan: Plan, streams: Mapping[str, list[Tuple]], expected: At, seed: int) -> None:

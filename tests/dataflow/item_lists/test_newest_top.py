@@ -28,7 +28,9 @@ def newest(log: list, window: RowsWindow, e: int, place: int) -> Counter:
 
 
 @pytest.mark.parametrize(("name", "place"), [("k", 0), ("name", 2), ("d", 3)])
-@pytest.mark.parametrize(("rows", "slide", "length"), [(40, 10, 2), (60, 20, 3), (12, 2, 1), (30, 30, 3)])
+@pytest.mark.parametrize(
+    ("rows", "slide", "length"), [(40, 10, 2), (60, 20, 3), (12, 2, 1), (30, 30, 3)]
+)
 def test_intervals_hold_the_counts_as_of_each_instant(name, place, rows, slide, length):
     window = RowsWindow(rows, slide)
     made = run(listed(name, window, length), {"s": LOG}, seed=72)
