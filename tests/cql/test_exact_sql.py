@@ -40,6 +40,16 @@ def test_sums_distinguish_overflow_infinities_and_nothing() -> None:
     assert by_group[4] == (None, None, None, None, None)
 
 
+def test_an_intercept_whose_means_leave_the_range_of_doubles_is_nan() -> None:
+    batch = rows_of(i=pa.array([-5, 7], pa.int32()), d=[1e308, 1e308], e=[1.0, 2.0])
+    query = bound_query("SELECT REGR_INTERCEPT(d, i), REGR_SLOPE(d, i), AVG(d) FROM stream")
+    (found,) = answers(batch, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
+    assert [math.isnan(found["a0"]), found["a1"], math.isnan(found["a2"])] == [True, 0.0, True]
+    query = bound_query("SELECT REGR_INTERCEPT(e, i) FROM stream")
+    (found,) = answers(batch, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
+    assert found["a0"] == pytest.approx(17 / 12)
+
+
 def test_negative_zero_is_the_same_value_in_both_sets() -> None:
     batch = rows_of(d=[-0.0, 0.0, 1.0, -0.0], b=[True, False, True, True])
     sets = "(d, b, NOT b)"

@@ -68,7 +68,8 @@ def of_pairs(function: AggregateFunction, first: str, second: str, found: str | 
 
     found: what it is over finite values; None: the engine's own function, of DOUBLE.
     Over any infinity, over nothing and where a column that is divided by is constant: NULL. Where
-    the squares are beyond the range of DOUBLE: NaN, which no other answer is.
+    the squares, or the sums of an intercept's means, are beyond the range of DOUBLE: NaN, which no
+    other answer is.
     """
     x = f"CASE WHEN {second} IS NOT NULL THEN {first} END"
     y = f"CASE WHEN {first} IS NOT NULL THEN {second} END"

@@ -7,6 +7,7 @@ import pytest
 
 from synopses.joins.pane_counts import PANE_BYTES_MIN, PaneCounts, PaneRoom, heavy_keys
 from synopses.joins.pane_kernels import VALUE_BUCKET, buckets_of, sampled
+from synopses.kernels.hashing import splitmix
 from synopses.model.errors import BadParameter
 from tests.seeds import seed
 from tests.synopses.joins.joined_panes import hashes_of
@@ -51,11 +52,24 @@ def test_counts_of_heavy_and_of_sampled_keys_are_exact():
     assert pane.sums.tolist() == sums.tolist()
 
 
-def test_the_most_frequent_keys_are_heavy_in_the_next_pane():
-    _, secrets, hashes, _ = _world("heaviest")
+@pytest.mark.parametrize("world", range(8))
+def test_a_frequent_key_with_most_rows_of_its_cell_is_heavy_in_the_next_pane(world):
+    """Its votes are its rows without the others of the cell; those of another are at most all.
+
+    A key that shares its cell with a more frequent one may be lost: of 200 worlds, five lose one of
+    their four most frequent keys.
+    """
+    _, secrets, hashes, _ = _world(f"heaviest {world}")
     keys, counts = np.unique(hashes, return_counts=True)
     heaviest = _counted(secrets, np.empty(0, np.uint64), [hashes]).heaviest()
-    assert np.isin(keys[np.argsort(-counts)[:4]], heaviest).all()
+    cells = 4 * SIZES.heavy
+    words = np.array([splitmix(key ^ secrets[1]) for key in keys], np.uint64)
+    cell = ((words >> np.uint64(32)) * np.uint64(cells) >> np.uint64(32)).astype(np.int64)
+    rows = np.bincount(cell, counts, minlength=cells)
+    votes = 2 * counts - rows[cell]
+    sure = votes > np.sort(rows)[-SIZES.heavy]
+    assert sure.any()
+    assert np.isin(keys[sure], heaviest).all()
     assert len(heaviest) <= SIZES.heavy
 
 
