@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from shedder.archive.exact.worker_process import SHARED_FORK_SERVER
 from shedder.gc_tuning import keeping_what_is_loaded, loading
 from tests import budget, scale, seeds
 from tests.truth import EVALUATED, RUN_ALARM
@@ -259,6 +260,15 @@ def files_of_the_dead(request: pytest.FixtureRequest) -> Iterator[None]:
             is_left = target.endswith((".log", "/LOCK", "/DURABLE", ".index"))
             if target.startswith(f"{home}/") and (is_left or os.path.isdir(target)):
                 os.close(int(name))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fork_server() -> Iterator[None]:
+    """Load DuckDB once for the exact answers of all engines of a run, not for those of each."""
+    user = object()
+    SHARED_FORK_SERVER.add(user)
+    yield
+    SHARED_FORK_SERVER.remove(user)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from shedder.archive.exact import worker as exact_worker
+from shedder.archive.exact import fork_server
 
 
 def children(pid: int) -> list[int]:
@@ -22,16 +22,17 @@ def _of(stat: Path) -> int | None:
         return None
 
 
-def exact_worker_process() -> int:
-    """Return the id of the one process that answers exactly for this process."""
-    [found] = exact_worker_processes()
+def exact_worker_process(of: int | None = None) -> int:
+    """Return the id of the one process that answers exactly for a process; None: for this one."""
+    [found] = exact_worker_processes(of)
     return found
 
 
-def exact_worker_processes() -> list[int]:
-    """Return the ids of the processes that answer exactly for this process."""
-    script = os.fsencode(exact_worker.__file__)
-    return [pid for pid in children(os.getpid()) if script in _command(pid)]
+def exact_worker_processes(of: int | None = None) -> list[int]:
+    """Return the ids of the processes that answer exactly for a process; None: for this one."""
+    script = os.fsencode(fork_server.__file__)
+    parents = children(os.getpid() if of is None else of)
+    return [pid for parent in parents if script in _command(parent) for pid in children(parent)]
 
 
 def _command(pid: int) -> list[bytes]:

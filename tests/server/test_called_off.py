@@ -17,7 +17,7 @@ from shedder.archive.operations.verify import check
 from shedder.archive.tasks.progress import Progress
 from shedder.errors import BadSetting, Cancelled, DeadlineExceeded
 from shedder.v1 import query_pb2
-from tests.archive.child_processes import children
+from tests.archive.child_processes import exact_worker_process, exact_worker_processes
 from tests.server.worlds import connection_to
 from tests.server_process import ServerProcess
 
@@ -74,7 +74,7 @@ def until(condition) -> None:
 def test_a_question_whose_client_leaves_takes_its_scan_along(server, client, connection):
     """The scan hangs, as its worker is stopped; the cancel kills it, and the next has a new one."""
     assert client.execute(COUNT).rows()[0]["n"] == 20_000
-    (worker,) = children(server.pid)
+    worker = exact_worker_process(server.pid)
     os.kill(worker, signal.SIGSTOP)
 
     def ask_and_leave() -> None:
@@ -84,7 +84,9 @@ def test_a_question_whose_client_leaves_takes_its_scan_along(server, client, con
         until(lambda: not tasks(client))
 
     ask_and_leave()
-    while worker in children(server.pid):  # A client that left before the scan ends no worker.
+    while worker in exact_worker_processes(
+        server.pid
+    ):  # A client that left before the scan ends no worker.
         ask_and_leave()
     assert client.execute(COUNT).rows()[0]["n"] == 20_000
 
@@ -92,10 +94,12 @@ def test_a_question_whose_client_leaves_takes_its_scan_along(server, client, con
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_scan_that_hangs_ends_at_its_deadline(server, client):
     client.execute(COUNT)
-    (worker,) = children(server.pid)
+    worker = exact_worker_process(server.pid)
     os.kill(worker, signal.SIGSTOP)
     timeout_s = 0.3
-    while worker in children(server.pid):  # A deadline before the scan begins ends no worker.
+    while worker in exact_worker_processes(
+        server.pid
+    ):  # A deadline before the scan begins ends no worker.
         with pytest.raises(DeadlineExceeded):
             client.execute(COUNT, timeout_s=timeout_s)
         until(lambda: not tasks(client))

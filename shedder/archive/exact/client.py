@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
 import pyarrow as pa
 
-from shedder.archive.exact import worker as exact_worker
+from shedder.archive.exact.fork_server import KILLED
 from shedder.archive.exact.relation import ExactRelation
 from shedder.archive.exact.worker import ResultLimits, WorkerLimits
 from shedder.archive.exact.worker_pipe import (
@@ -27,6 +23,7 @@ from shedder.archive.exact.worker_pipe import (
     of_the_process,
     send_request,
 )
+from shedder.archive.exact.worker_process import SHARED_FORK_SERVER, WorkerProcess
 from shedder.archive.files.file_system import failure
 from shedder.archive.tasks.progress import Progress
 from shedder.errors import (
@@ -47,7 +44,7 @@ _STEP_S = 0.05  # Seconds between two checks for cancellation of a query that wa
 class _End:
     """Kills the process of a query that is called off or late, and never that of the next one."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: WorkerProcess) -> None:
         self._process = process
         self._lock = threading.Lock()
         self._over = False
@@ -99,7 +96,7 @@ class ExactWorker:
             memory_bytes, threads, str(temp_dir.absolute()), temp_bytes_max, result_bytes_max
         )
         self._timeout_s = timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WorkerProcess | None = None
         self._turn = threading.Lock()
         self._closed = False
 
@@ -179,6 +176,7 @@ class ExactWorker:
             process.kill()
         with self._turn:
             self._forget()
+            SHARED_FORK_SERVER.remove(self)
             shutil.rmtree(self._temp_dir, ignore_errors=True)
 
     @contextmanager
@@ -199,8 +197,6 @@ class ExactWorker:
         timer.daemon = True
         timer.start()
         try:
-            assert process.stdin is not None
-            assert process.stdout is not None
             with progress.calling(end.now):
                 with of_the_process():
                     send_request(process.stdin, request, rows)
@@ -223,19 +219,18 @@ class ExactWorker:
             if end.came_before_over():  # Just after the reply: the next query gets another process.
                 self._forget()
 
-    def _died(self, process: subprocess.Popen[bytes]) -> ShedderError:
+    def _died(self, process: WorkerProcess) -> ShedderError:
         if self._closed:
             return Unavailable("the exact worker was closed")
-        code = process.returncode
-        if code == -9:  # the kernel's way of saying that memory is short
+        if process.end == KILLED:  # the kernel's way of saying that memory is short
             return BudgetExceeded("the exact worker was killed by the system; memory is short")
-        return InternalError(f"the exact worker ended with status {code}")
+        return InternalError(f"the exact worker {process.end}")
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> WorkerProcess:
         if self._closed:
             raise Unavailable("the exact worker is closed")
         process = self._process
-        if process is not None and process.poll() is None:
+        if process is not None and process.is_running:
             return process
         self._forget()
         shutil.rmtree(self._temp_dir, ignore_errors=True)  # what a killed one has spilled
@@ -244,13 +239,8 @@ class ExactWorker:
         except OSError as error:
             what = f"{self._temp_dir}, the directory of spilled rows"
             raise failure(error, what, "make") from error
-        script = str(exact_worker.__file__)
-        self._process = subprocess.Popen(  # noqa: S603  (our own script)
-            [sys.executable, "-P", script, json.dumps(asdict(self._limits))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the parent, which then closes the pipe
-        )
+        SHARED_FORK_SERVER.add(self)
+        self._process = SHARED_FORK_SERVER.start(self._limits)
         return self._process
 
     def _forget(self) -> None:
@@ -259,7 +249,3 @@ class ExactWorker:
             return
         process.kill()
         process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()

@@ -1,11 +1,10 @@
 """The exact worker's own process: SQL over streams' runs and tails, inside a memory limit.
 
-It is started as a script (see client.py) and imports nothing of Shedder, so that it is small and
-quick to start. DuckDB is imported where it runs: the process that starts this one knows limits and
-lengths from here, and does without. pyarrow and DuckDB import numpy only if they find it; numpy is
-hidden from them, because its import takes 120 ms of CPU. The process reads requests from its
-standard input and writes replies to what was its standard output; when the input ends it exits at
-once, also in the middle of a query, so it never outlives its parent.
+The process is forked (see fork_server.py). The module imports nothing of Shedder, so that the
+process is small. DuckDB is imported where it runs: the process that asks knows limits and lengths
+from here, and does without. The process reads requests from its input and writes replies to its
+output. When the input ends it exits at once, also in the middle of a query, so it never outlives
+the process that asks.
 
 A request is a length (uint32, little-endian), a JSON object {sql, relations, beside, limits}, and
 Arrow IPC streams: of each relation the tail, unless it is that of another relation, and, if it is
@@ -22,15 +21,11 @@ import json
 import os
 import queue
 import struct
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
-
-if __name__ == "__main__":
-    sys.modules["numpy"] = None  # type: ignore[assignment]  # An import of it fails.
 
 import pyarrow as pa
 
@@ -60,7 +55,7 @@ class ResultFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """What a query may use; given as JSON in the first argument of the script."""
+    """What a query may use."""
 
     memory_bytes: int
     threads: int
@@ -440,29 +435,30 @@ def _read_requests(source: BinaryIO, requests: queue.SimpleQueue[RequestRows]) -
         os._exit(0)
 
 
-def main() -> None:
-    """Serve requests until the input ends."""
+def serve(source: int, out: int, limits: dict[str, Any]) -> None:
+    """Serve requests until the input ends.
+
+    Args:
+      source: descriptor of the input.
+      out: descriptor of the output.
+      limits: the fields of WorkerLimits.
+    """
     import duckdb
 
-    limits = WorkerLimits(**json.loads(sys.argv[1]))
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints must not get into the replies
+    may_use, replies = WorkerLimits(**limits), os.fdopen(out, "wb")
     requests: queue.SimpleQueue[RequestRows] = queue.SimpleQueue()
-    threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
-    databases = Databases(limits)
+    reading = (os.fdopen(source, "rb"), requests)
+    threading.Thread(target=_read_requests, args=reading, daemon=True).start()
+    databases = Databases(may_use)
     while True:
         databases.open_ahead()
-        rows, reply = requests.get(), Reply(out)
+        rows, reply = requests.get(), Reply(replies)
         files = rows.request.all_files
         try:
             with databases.session(files) as database:
-                answer(database, rows, limits, reply)
+                answer(database, rows, may_use, reply)
         except (duckdb.Error, MemoryError, RowsTooLarge, ResultTooLarge, ResultFailed) as error:
             rows.end()
-            reply.end(_error_kind(error, files, limits.temp_dir), str(error))
+            reply.end(_error_kind(error, files, may_use.temp_dir), str(error))
         else:
             reply.end()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""A full disk: files of this process and of its children cannot grow beyond a few bytes."""
+"""A full disk: files of a process cannot grow beyond a few bytes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def full_disk(bytes_max: int = 1 << 16) -> Iterator[None]:
+def full_disk(bytes_max: int = 1 << 16, *, process: int = 0) -> Iterator[None]:
     """Let writes beyond bytes_max of a file fail with EFBIG, as they do with ENOSPC on a full disk.
 
-    A process that is started in the block has this limit for good.
+    Args:
+      bytes_max: largest size of a file that the process writes.
+      process: its id; 0: this one.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, hard))
+    soft, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (bytes_max, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (soft, hard))

@@ -34,7 +34,7 @@ from shedder.errors import (
 )
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.from_exact import evidence_from_exact
-from tests.archive.child_processes import children, exact_worker_processes
+from tests.archive.child_processes import exact_worker_processes
 from tests.archive.exact.full_disk import full_disk
 from tests.queries import asking
 
@@ -205,9 +205,11 @@ def test_a_disk_that_is_full_while_a_query_spills_is_reported_as_full(tmp_path, 
     limits = ResultLimits() if is_cut else None
     with ExitStack() as stack:
         stack.callback(worker.close)
-        with full_disk():
-            assert worker.query("SELECT 1 AS n", []).num_rows == 1  # The process has started.
+        before = set(exact_worker_processes())
+        assert worker.query("SELECT 1 AS n", []).num_rows == 1  # The process has started.
+        (process,) = set(exact_worker_processes()) - before
         with (
+            full_disk(process=process),
             pytest.raises(DiskFull, match=r"no space.*/exact/.*free some.*exact_memory_bytes"),
             worker.reading(sorting, [], limits) as result,
         ):
@@ -256,11 +258,11 @@ def test_a_query_that_waits_too_long_for_its_turn_misses_its_deadline(worker):
 
 @pytest.mark.slow
 def test_a_worker_killed_from_outside_is_replaced(tmp_path):
-    worker, before = ExactWorker(tmp_path / "exact"), children(os.getpid())
+    worker, before = ExactWorker(tmp_path / "exact"), set(exact_worker_processes())
     worker.query("SELECT 1 AS a0", [])
-    (process,) = set(children(os.getpid())) - set(before)
+    (process,) = set(exact_worker_processes()) - before
     os.kill(process, signal.SIGKILL)
-    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+    assert ended(process)
     assert worker.query("SELECT 1 AS a0", []).num_rows == 1
     worker.close()
 
@@ -277,11 +279,11 @@ def test_the_process_does_not_load_numpy(worker):
 def test_the_process_ends_with_its_parent_also_during_a_query(tmp_path):
     script = f"""
 import os, threading, pathlib
-from tests.archive.child_processes import children
+from tests.archive.child_processes import exact_worker_process
 from shedder.archive.exact.client import ExactWorker
 worker = ExactWorker(pathlib.Path({str(tmp_path / "exact")!r}), threads=1)
 worker.query("SELECT 1", [])
-print(*children(os.getpid()), flush=True)
+print(exact_worker_process(), flush=True)
 threading.Timer(0.3, lambda: os._exit(0)).start()
 worker.query({FOREVER!r}, [])
 """

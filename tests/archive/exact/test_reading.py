@@ -24,7 +24,7 @@ from shedder.errors import (
     DeadlineExceeded,
     InternalError,
 )
-from tests.archive.child_processes import children, exact_worker_process
+from tests.archive.child_processes import exact_worker_process, exact_worker_processes
 
 LEFT = pa.schema([("id", pa.int64()), ("name", pa.string())])
 RIGHT = pa.schema([("id", pa.int64()), ("price", pa.float64())])
@@ -144,9 +144,9 @@ def test_rows_in_no_file_are_held_inside_the_memory_limit(tmp_path, joined):
     large = ExactRelation("large", RIGHT, tail=numbered(3 << 21))
     small = ExactRelation("small", RIGHT, tail=numbered(1 << 16))
     sql = "SELECT count(*) AS n, max(id) AS most, count(DISTINCT id % 10) AS d FROM large"
-    others = children(os.getpid())
+    others = exact_worker_processes()
     worker.query("SELECT 1 AS n", [small, replace(small, name="other")])
-    [pid] = set(children(os.getpid())).difference(others)
+    [pid] = set(exact_worker_processes()).difference(others)
     before = peak_bytes(pid)
     found = worker.query(sql, [large, small] if joined else [large])
     assert peak_bytes(pid) - before < 64 << 20

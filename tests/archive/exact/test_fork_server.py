@@ -1,0 +1,135 @@
+"""The process that forks those of exact answers: its users, and the ends of its processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from shedder.archive.exact.client import ExactWorker
+from shedder.archive.exact.fork_server import KILLED
+from shedder.archive.exact.worker import ResultLimits, WorkerLimits
+from shedder.archive.exact.worker_process import SharedForkServer, WorkerProcess
+from shedder.errors import InternalError
+from tests.archive.child_processes import children, exact_worker_processes
+
+LIMITS = WorkerLimits(64 << 20, 1, "/nowhere", 1 << 20, 1 << 20)
+
+
+@pytest.fixture
+def shared():
+    shared, user = SharedForkServer(), object()
+    shared.add(user)
+    yield shared
+    shared.remove(user)
+
+
+def ended(process: WorkerProcess) -> str:
+    process.wait()
+    return process.end
+
+
+def server_of(worker: int) -> int:
+    [parent] = [pid for pid in children(os.getpid()) if worker in children(pid)]
+    return parent
+
+
+def test_each_process_ends_by_itself_and_the_others_go_on(shared):
+    one, two, three = (shared.start(LIMITS) for _ in range(3))
+    one.kill()
+    assert ended(one) == KILLED
+    two.stdin.close()
+    assert ended(two) == "ended with status 0"
+    assert three.is_running
+    assert not one.is_running
+    one.kill()  # It has ended: nothing happens.
+    assert three.is_running
+    three.kill()
+    assert ended(three) == KILLED
+
+
+def test_processes_are_started_and_killed_by_several_threads(shared):
+    ends = []
+
+    def start_and_kill() -> None:
+        for _ in range(5):
+            process = shared.start(LIMITS)
+            process.kill()
+            ends.append(ended(process))
+
+    threads = [threading.Thread(target=start_and_kill) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ends == [KILLED] * 20
+
+
+def test_the_server_ends_with_its_last_user_and_starts_again():
+    shared, users, before = SharedForkServer(), [object(), object()], set(children(os.getpid()))
+    for user in users:
+        shared.add(user)
+    process = shared.start(LIMITS)
+    [server] = set(children(os.getpid())) - before
+    shared.remove(users[0])
+    shared.remove(users[0])
+    assert server in children(os.getpid())
+    assert process.is_running
+    shared.remove(users[1])
+    assert server not in children(os.getpid())
+    process.stdin.close()
+    assert ended(process) == "ended with its fork server"
+    shared.add(users[0])
+    again = shared.start(LIMITS)
+    assert again.is_running
+    again.kill()
+    assert ended(again) == KILLED
+    shared.remove(users[0])
+    assert set(children(os.getpid())) == before
+
+
+def test_a_query_whose_server_was_killed_fails_and_the_next_one_is_answered(tmp_path):
+    worker, before = ExactWorker(tmp_path / "exact", threads=1), set(exact_worker_processes())
+    assert worker.query("SELECT 1 AS n", [])["n"].to_pylist() == [1]
+    [process] = set(exact_worker_processes()) - before
+    endless = "SELECT range AS n FROM range(100000000000)"
+
+    def kill_both_and_read_on() -> None:
+        with worker.reading(endless, [], ResultLimits()) as result:
+            kill(server_of(process))
+            os.kill(process, signal.SIGKILL)
+            list(result)
+
+    with pytest.raises(InternalError, match="ended with its fork server"):
+        kill_both_and_read_on()
+    assert worker.query("SELECT 2 AS n", [])["n"].to_pylist() == [2]
+    kill(server_of(*set(exact_worker_processes()) - before))
+    assert worker.query("SELECT 3 AS n", [])["n"].to_pylist() == [3]
+    worker.close()
+
+
+def kill(child: int) -> None:
+    """Kill a child of this process, and wait until it has ended."""
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+
+
+def test_a_forked_child_has_a_server_of_its_own(shared):
+    process = shared.start(LIMITS)
+    child = os.fork()
+    if child == 0:
+        own, code = object(), 1
+        try:
+            shared.add(own)
+            second = shared.start(LIMITS)
+            second.kill()
+            code = 0 if ended(second) == KILLED else 2
+            shared.remove(own)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert process.is_running
+    process.kill()
+    assert ended(process) == KILLED
