@@ -180,16 +180,22 @@ class Answer:
         Raises:
           KeyError: no such column. TypeError: the column has no numeric interval.
         """
-        if column not in self.table.column_names:
+        table, schema = self.table, self.table.schema
+        at = schema.get_field_index(column)
+        if at < 0:
             raise KeyError(f"no column {column!r}; the answer has {', '.join(self.outputs)}")
-        value, field = _number(self.table[column][row]), self.table.schema.field(column)
+        value, field = _number(table.column(at)[row]), schema.field(at)
         if _role(field) != ESTIMATE:
             return Estimate(value, value, value, 1.0, Bound.EXACT, "key")
         if pa.types.is_list(field.type):
             raise TypeError(f"{column!r} is a list; each of its items has low and high")
-        low = _number(self.table[column + "_low"][row], float("-inf"))
-        high = _number(self.table[column + "_high"][row], float("inf"))
-        bound = Bound[self.table[column + "_bound"][row].as_py().upper()]
+
+        def companion(suffix: str) -> pa.Scalar[Any]:
+            return table.column(schema.get_field_index(column + suffix))[row]
+
+        low = _number(companion("_low"), float("-inf"))
+        high = _number(companion("_high"), float("inf"))
+        bound = Bound[companion("_bound").as_py().upper()]
         if bound is Bound.EXACT:
             low = high = value
         confidence = 1.0 if bound is Bound.EXACT else self.confidence
@@ -236,10 +242,9 @@ def _role(field: pa.Field[Any]) -> bytes | None:
 def _number(scalar: pa.Scalar[Any], missing: float = float("nan")) -> float:
     if not scalar.is_valid:
         return missing
-    kind = scalar.type
-    if pa.types.is_timestamp(kind):
+    if isinstance(scalar, pa.TimestampScalar):
         return float(scalar.cast(pa.int64()).as_py())
-    if pa.types.is_date(kind):
+    if isinstance(scalar, (pa.Date32Scalar, pa.Date64Scalar)):
         return float(scalar.cast(pa.int32()).as_py())
     value = scalar.as_py()
     if not isinstance(value, (bool, int, float)):
