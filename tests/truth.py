@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -99,8 +99,14 @@ def exact_sum(values: NDArray[Any]) -> float | int:
 
 def exact_quantile(values: NDArray[Any], q: float) -> Any:
     """The discrete quantile: the value of rank max(1, ceil(q n)) in order."""
-    rank = max(1, math.ceil(Fraction(repr(float(q))) * len(values)))  # q is the decimal written.
-    return np.sort(values)[rank - 1]
+    return exact_quantiles(values, [q])[0]
+
+
+def exact_quantiles(values: NDArray[Any], qs: Iterable[float]) -> NDArray[Any]:
+    """Discrete quantiles, as `exact_quantile`; sorting once makes hundreds of them cheap."""
+    shares = [Fraction(repr(float(q))) for q in qs]  # q is the decimal written.
+    ranks = [max(1, math.ceil(share * len(values))) for share in shares]
+    return np.sort(values)[np.array(ranks) - 1]
 
 
 def rank_range(values: NDArray[Any], value: float) -> tuple[int, int]:
