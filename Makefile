@@ -11,7 +11,7 @@ WORLDS ?= 200
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo spark-demo linear-road test unit nightly durations check format lint docs bench proto simulate-long \
+.PHONY: help venv demo spark-demo linear-road test tours unit nightly durations check format lint docs bench proto simulate-long \
   coverage characterize constraints clean
 
 help:  ## this list
@@ -53,7 +53,10 @@ linear-road: venv  ## three hours of an expressway at full speed, ten minutes in
 SUITE := -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: venv  ## all kinds of tests, the slow ones and Spark's, too; make nightly has them at full size
-	@$(BIN)/pytest $(SUITE)
+	@$(BIN)/pytest $(SUITE) -m "not tour"
+
+tours: venv  ## the two tours, shorter, with all that they claim; .ci/run has them beside make test
+	@$(BIN)/pytest -q -n 2 --dist load -m tour tests/spark_ingest/demo
 
 unit: venv  ## the quick tests
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not spark"
@@ -70,9 +73,9 @@ nightly: venv  ## all tests at full size with a fresh seed, and long simulations
 	  test $$tests -eq 0 && test $$java -eq 0 && test $$worlds -eq 0 && test $$soak -eq 0
 
 durations: venv  ## make test, and record how long each file takes (tests/durations.json)
-	@$(BIN)/pytest $(SUITE) --record-durations
+	@$(BIN)/pytest $(SUITE) -m "not tour" --record-durations
 
-check: lint test  ## what a change must pass: format, lint, types, imports, tests, docs that execute
+check: lint test tours  ## what a change must pass: format, lint, types, imports, tests, docs that execute
 
 lint: venv
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }

@@ -59,6 +59,7 @@ def test_a_replay_over_a_breaking_connection_stores_every_row_once(tmp_path):
         assert ledger.accepted == ledger.applied + ledger.duplicate == 3_000 + progress.rows_again
 
 
+@pytest.mark.tour
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)

@@ -25,7 +25,7 @@ from spark_ingest.report import AccuracyReport
 from spark_ingest.scores import MISSING
 from tests.scale import scaled
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tour, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 DRAWN = 12
 EVERY = scaled(8, 1)  # One in `EVERY` flights is sent.
