@@ -17,7 +17,6 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, ndtri
-from scipy.stats import hypergeom
 
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.hypergeometric import matching_count
@@ -267,8 +266,9 @@ def _honest_pairs(
     delta = 1 - confidence
     target = max(1, math.ceil(share * size - 1e-9))
     ranks = np.arange(1, seen + 1)
-    above = hypergeom.cdf(ranks - 1, size, target, seen)  # The a-th is above the quantile.
-    below = hypergeom.sf(ranks - 1, size, target - 1, seen)  # The b-th is below it.
+    above = np.cumsum(_shares_drawn(size, target, seen)[:-1])  # The a-th is above the quantile.
+    # The b-th is below it.
+    below = np.cumsum(_shares_drawn(size, target - 1, seen)[:0:-1])[::-1]
     # An end that errs a thousand times less often than it may is in no narrowest pair.
     lows = ranks[(above < delta) & (above > delta / 1000)]
     # below falls with the rank: the first b that leaves a and b together within delta.
@@ -276,6 +276,17 @@ def _honest_pairs(
     lows, highs = lows[highs <= seen], highs[highs <= seen]
     errors = np.maximum(above[lows - 1], below[highs - 1])
     return list(zip(lows.tolist(), highs.tolist(), errors.tolist(), strict=True))
+
+
+def _shares_drawn(size: int, marked: int, seen: int) -> NDArray[np.float64]:
+    """Return the hypergeometric probabilities of 0 to `seen` marked members in a sample."""
+    counts = np.arange(seen + 1)
+    logs = (
+        log_choose(np.array([marked]), counts)
+        + log_choose(np.array([size - marked]), seen - counts)
+        - log_choose(np.array([size]), seen)
+    )
+    return np.exp(logs)
 
 
 def _mean_of_rank(members: NDArray[np.float64], seen: int, rank: int) -> float:
@@ -292,8 +303,8 @@ def _mean_of_rank(members: NDArray[np.float64], seen: int, rank: int) -> float:
     return float(np.exp(logs) @ members[places - 1])
 
 
-def log_choose(n: NDArray[np.int64], k: int) -> NDArray[np.float64]:
-    """Logarithm of the binomial coefficient."""
+def log_choose(n: NDArray[np.int64], k: int | NDArray[np.int64]) -> NDArray[np.float64]:
+    """Logarithm of the binomial coefficient; k may exceed n."""
     found: NDArray[np.float64] = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
     return found
 
