@@ -39,7 +39,7 @@ class FixedColumn:
         self._plain = _plain_type(kind)
         self._size = 0
         self._values: NDArray[Any] = np.empty(_ROWS_MIN, self._plain.to_pandas_dtype())
-        self._nulls = np.zeros(_ROWS_MIN, np.bool_)
+        self._nulls = np.empty(_ROWS_MIN, np.bool_)
         self._nulls_end = 0  # No value from this position on is NULL.
 
     @property
@@ -62,9 +62,9 @@ class FixedColumn:
             self._nulls = _widened(self._nulls, 2 * size)
         rows = slice(self._size, size)
         self._values[rows] = plain_values(values)
+        self._nulls[rows] = values.is_null() if values.null_count else False
         if values.null_count:
             self._nulls_end = size
-            self._nulls[rows] = values.is_null()
         self._size = size
 
     def take(self, positions: NDArray[np.integer[Any]]) -> pa.Array[Any]:
@@ -117,6 +117,6 @@ def _gathered(values: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _widened(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    wide = np.zeros(rows, array.dtype)
+    wide = np.empty(rows, array.dtype)  # Without zeros: what is not used has no pages.
     wide[: len(array)] = array
     return wide

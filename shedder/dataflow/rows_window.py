@@ -6,6 +6,8 @@ With SLIDE m the window changes after every m-th tuple of the stream.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -14,7 +16,14 @@ from shedder.cql.plans.logical_plan import RowsWindow
 from shedder.dataflow.changes import ChangeBatch, Int64s
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.row_store import RowStore
-from shedder.dataflow.rows_kernels import NEWEST, OLDEST, enqueue_rows, number_rows
+from shedder.dataflow.rows_kernels import (
+    NEWEST,
+    OLDEST,
+    QUEUE_COLUMNS,
+    enqueue_rows,
+    merge_rows,
+    number_rows,
+)
 
 _ROWS_MIN = 1024
 _COMPACT_ROWS_MIN = 4096  # Fewer rows are not searched for those that have left.
@@ -35,8 +44,8 @@ class NewestRows:
         self._newest = np.empty(0, np.int64)  # Number of the newest tuple of each partition.
         keys = pa.schema([schema.field(name) for name in window.partition])
         self._directory = KeyDirectory(keys) if window.partition else None
-        self._queues = np.zeros((_ROWS_MIN, 3), np.int64)
-        self._newer = np.zeros(_ROWS_MIN, np.int64)
+        self._queues = np.zeros((_ROWS_MIN, QUEUE_COLUMNS), np.int32)
+        self._newer = np.zeros(_ROWS_MIN, np.int32)
         self._has_left = np.zeros(_ROWS_MIN, np.bool_)
         self._waiting = ChangeBatch.empty(schema)  # Fewer tuples than a slide.
         self._compact_at = _COMPACT_ROWS_MIN
@@ -77,12 +86,15 @@ class NewestRows:
         )
         left, left_us = evicted[:made], entered_us[evicting[:made]]
         self._has_left[left] = True
-        leaving = ChangeBatch.of_tuples(self._rows.take(left), left_us).negated()
-        entering = ChangeBatch.of_tuples(changes.columns, entered_us)
+        found = ChangeBatch.of_tuples(changes.columns, entered_us)
+        if made:
+            positions, times_us, weight = (np.empty(len(ids) + made, np.int64) for _ in range(3))
+            merge_rows(first, entered_us, left, left_us, positions, times_us, weight)
+            found = ChangeBatch.of_tuples(self._rows.take(positions), times_us)
+            found = replace(found, weight=weight)
         if len(self._rows) > self._compact_at:
             self._compact()
-        both = ChangeBatch.concat([entering, leaving])
-        return both.take(np.argsort(both.ts_us, kind="stable")) if made else both
+        return found
 
     def _slid(self, changes: ChangeBatch) -> tuple[ChangeBatch, Int64s]:
         """The tuples of whole slides, and the event time of the last tuple of each one's slide."""
@@ -117,11 +129,11 @@ class NewestRows:
     def _reserve(self, rows: int, partitions: int) -> None:
         if rows > len(self._newer):
             room = 2 * rows
-            newer, has_left = np.zeros(room, np.int64), np.zeros(room, np.bool_)
+            newer, has_left = np.zeros(room, np.int32), np.zeros(room, np.bool_)
             newer[: len(self._newer)], has_left[: len(self._newer)] = self._newer, self._has_left
             self._newer, self._has_left = newer, has_left
         if partitions > len(self._queues):
-            queues = np.zeros((2 * partitions, 3), np.int64)
+            queues = np.zeros((2 * partitions, QUEUE_COLUMNS), np.int32)
             queues[: len(self._queues)] = self._queues
             self._queues = queues
 

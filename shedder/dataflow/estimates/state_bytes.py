@@ -114,7 +114,7 @@ def _bytes(node: Node, inputs: list[EdgeRows], graph: Graph) -> float | None:
             width, keys = inputs[0].width, inputs[0].sample.select(list(window.partition)).columns
             partitions = values_of(keys) if keys else 0.0
             rows = max(_ROWS_MIN, _LEFT * window.rows * max(1.0, partitions))
-            return rows * _ROOM * (width + len(node.schema) + 33) + partitions * _HASH
+            return rows * _ROOM * (width + len(node.schema) + 21) + partitions * _HASH
         case DistinctRows():
             values = _kept(inputs, None)
             coming = values * 40 if inputs[0].held > inputs[0].live else 0.0
