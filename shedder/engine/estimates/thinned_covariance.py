@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,62 +70,22 @@ def thinned_cross(
         return cross_answer(function, moments)
     parts = [_Pairs.of(whole, None), *(_Pairs.of(s.synopsis, s) for s in segments)]
     infinite = np.logical_or.reduce([part.sums.infinite for part in parts])
-    parts = [part for part in parts if part.population] or parts[:1]
-    groups = whole.groups
-    ranges = _joined([part.ranges for part in parts if part.thinned])
-    finite = np.isfinite(np.array(ranges)).all()
-    scale = [(low / 2 + high / 2, high / 2 - low / 2 or 0.5) for low, high in ranges]
-    axes = _axes(parts)
-    if axes is not None:
-        own = list(zip(axes.centers, axes.scales, strict=True))
-        scale = own if _squares_fit(parts, own) else scale
-    usable = finite and _squares_fit(parts, scale)
+    strata = _Strata.of(parts, ungrouped=ungrouped)
+    if not strata.are_usable:
+        nothing = np.full(whole.groups, np.nan)
+        found = _column(nothing, nothing, nothing, infinite, confidence)
+        return always_bounded(function, found, finite=False)
     of_second, of_mean = confidence, confidence
     if function is AggregateFunction.REGR_INTERCEPT:
         of_second, of_mean = intercept_confidences(confidence)
-    each = split_confidence(of_second, BOUNDS[function])
-
-    def variance(weight_u: float, weight_v: float) -> Intervals:
-        strata = [part.stratum((weight_u, weight_v), scale, ungrouped=ungrouped) for part in parts]
-        return stratified_variance(strata, confidence=each)
-
-    def mean(weight_x: float, weight_y: float) -> Intervals:
-        as_is = [(0.0, 1.0), (0.0, 1.0)]
-        weights = weight_x, weight_y
-        strata = [part.stratum(weights, as_is, ungrouped=ungrouped) for part in parts]
-        unit = unit_of(strata)
-        return stratified_mean([s.in_unit(unit) for s in strata], confidence=of_mean).scaled(unit)
-
-    if not usable:
-        nothing = np.full(groups, np.nan)
-        found = _column(nothing, nothing, nothing, infinite, confidence)
-        return always_bounded(function, found, finite=False)
-    plus, minus, u, v = (variance(*w) for w in ((1, 1), (1, -1), (1, 0), (0, 1)))
-    pairs = np.asarray(sum(part.sums.pairs for part in parts), np.int64)
-    widths = scale[0][1], scale[1][1]
-    low, high = from_scaled(
-        function,
-        ((plus.low - minus.high) / 4.0, (plus.high - minus.low) / 4.0),
-        [(part.low, part.high) for part in (u, v)],
-        widths=widths,
-        pairs=pairs,
-    )
-    strata = [part.pair_stratum(scale, ungrouped=ungrouped) for part in parts]
-    normal = _certified(function, strata, of_second, widths)
+    value, (low, high) = strata.crosswise(function, of_second)
+    normal = _certified(function, strata.of_pairs, of_second, strata.widths)
     low, high = np.where(np.isnan(normal), (low, high), normal)
     if function in (AggregateFunction.COVAR_POP, AggregateFunction.COVAR_SAMP):
-        most = _largest_covariance(_joined([part.ranges for part in parts]), pairs)
+        most = _largest_covariance(_joined([part.ranges for part in strata.parts]), strata.pairs)
         low, high = np.clip(low, -most, most), np.clip(high, -most, most)
-    middle = (plus.value - minus.value) / 4.0
-    value = from_scaled(
-        function,
-        (middle, middle),
-        [(part.value, part.value) for part in (u, v)],
-        widths=widths,
-        pairs=np.full(groups, np.iinfo(np.int64).max),
-    )[0]
     if function is AggregateFunction.REGR_INTERCEPT:
-        means = [mean(*weights) for weights in ((1, 0), (0, 1))]
+        means = [strata.mean(weights, of_mean) for weights in ((1.0, 0.0), (0.0, 1.0))]
         low, high = intercept((low, high), *((part.low, part.high) for part in means))
         value = means[0].value - value * means[1].value
     return always_bounded(function, _column(value, low, high, infinite, confidence), finite=True)
@@ -272,6 +233,82 @@ class _Pairs:
             diagonals,
             None if diagonals is None else self.squares,
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Strata:
+    """What was read of the pairs of all strata, and the scale on which these are compared.
+
+    scale: the shift and the width of x, and of y: u is (x - shift) / width, and v is the same of y.
+    are_usable: the ranges of thinned strata are finite, and squares keep their digits.
+    """
+
+    parts: list[_Pairs]
+    scale: list[Range]
+    ungrouped: bool
+    are_usable: bool
+
+    @classmethod
+    def of(cls, parts: list[_Pairs], *, ungrouped: bool) -> _Strata:
+        """Strata with pairs, on the axes of the diagonal ranges where squares keep their digits."""
+        parts = [part for part in parts if part.population] or parts[:1]
+        ranges = _joined([part.ranges for part in parts if part.thinned])
+        finite = bool(np.isfinite(np.array(ranges)).all())
+        scale = [(low / 2 + high / 2, high / 2 - low / 2 or 0.5) for low, high in ranges]
+        axes = _axes(parts)
+        if axes is not None:
+            own = list(zip(axes.centers, axes.scales, strict=True))
+            scale = own if _squares_fit(parts, own) else scale
+        return cls(parts, scale, ungrouped, finite and _squares_fit(parts, scale))
+
+    @property
+    def widths(self) -> Range:
+        """The widths of both columns."""
+        return self.scale[0][1], self.scale[1][1]
+
+    @property
+    def pairs(self) -> NDArray[np.int64]:
+        """Pairs that were read of each group, [groups]."""
+        return np.asarray(sum(part.sums.pairs for part in self.parts), np.int64)
+
+    @property
+    def of_pairs(self) -> list[PairStratum]:
+        """The strata of the pairs (u, v)."""
+        return [part.pair_stratum(self.scale, ungrouped=self.ungrouped) for part in self.parts]
+
+    def crosswise(self, function: AggregateFunction, confidence: float) -> tuple[Floats, Ends]:
+        """The function and its interval from variances of u + v, u - v, u and v, [groups]."""
+        each = split_confidence(confidence, BOUNDS[function])
+        weights = (1.0, 1.0), (1.0, -1.0), (1.0, 0.0), (0.0, 1.0)
+        plus, minus, u, v = (
+            stratified_variance(self._strata(of, self.scale), confidence=each) for of in weights
+        )
+        low, high = from_scaled(
+            function,
+            ((plus.low - minus.high) / 4.0, (plus.high - minus.low) / 4.0),
+            [(part.low, part.high) for part in (u, v)],
+            widths=self.widths,
+            pairs=self.pairs,
+        )
+        middle = (plus.value - minus.value) / 4.0
+        value, _ = from_scaled(
+            function,
+            (middle, middle),
+            [(part.value, part.value) for part in (u, v)],
+            widths=self.widths,
+            pairs=np.full(len(middle), np.iinfo(np.int64).max),
+        )
+        return value, (low, high)
+
+    def mean(self, weights: Range, confidence: float) -> Intervals:
+        """The mean of the numbers weights[0] x + weights[1] y, [groups]."""
+        strata = self._strata(weights, [(0.0, 1.0), (0.0, 1.0)])
+        unit = unit_of(strata)
+        found = stratified_mean([each.in_unit(unit) for each in strata], confidence=confidence)
+        return found.scaled(unit)
+
+    def _strata(self, weights: Range, scale: list[Range]) -> list[Stratum]:
+        return [part.stratum(weights, scale, ungrouped=self.ungrouped) for part in self.parts]
 
 
 def _axes(parts: Sequence[_Pairs]) -> PairAxes | None:
