@@ -56,7 +56,13 @@ from synopses.moments.dense_moments import ROWS_MIN as PLAIN_MIN
 from synopses.moments.first_last import GroupedFirstLast
 from synopses.moments.moments import GroupedMoments
 from synopses.quantiles.kll import GroupedKll
-from synopses.samples.admission_kernels import below, few_at_least, few_outside, parted
+from synopses.samples.admission_kernels import (
+    below,
+    few_at_least,
+    few_outside,
+    parted,
+    united_rows,
+)
 from synopses.samples.bottom_k import BottomK, WeightedBottomK
 from synopses.samples.diagonal_kernels import pairs_beyond
 from synopses.samples.random_partition import (
@@ -122,6 +128,8 @@ def compile_kernels() -> None:
             summary.update(grouped, *columns)
             _exercise(summary)
             _merge(summary)
+    pairs = GroupedCrossMoments(1), GroupedCrossMoments(1)
+    pairs[0].update_with_squares(pairs[1], np.ones(4), ids, values, values)
     _count(keys)
     _join_panes(keys)
     many_rows = np.zeros(PLAIN_MIN, np.int32)
@@ -185,6 +193,7 @@ def _look_up_keys(
     pair = as_input(values, np.float64)
     pairs_beyond(pair, pair, np.ones(4), np.ones(4))
     parted(np.arange(_ROWS), np.arange(_ROWS))
+    united_rows(np.arange(_ROWS), np.arange(_ROWS))
     BottomK(1).update(keys)
     WeightedBottomK(1).update(values, uniforms(keys))
     small = SmallKeys()

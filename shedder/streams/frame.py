@@ -84,6 +84,7 @@ class Frame(BatchRows):
         self._thinned: dict[int | tuple[Expression, int], Thinned] = {}
         self._kept: dict[int | tuple[Expression, int], Rows] = {}
         self._known: dict[tuple[Expression, int, int], ArgumentBasics] = {}
+        self._known_pairs: dict[tuple[tuple[Expression, Expression], int, int], ArgumentBasics] = {}
         self._between: dict[tuple[int, int], Frame] = {}  # The last few: not all of them.
         self._source: tuple[dict[Expression, Present], NDArray[np.int64]] | None = None
 
@@ -235,12 +236,24 @@ class Frame(BatchRows):
     def known_pairs(
         self, pair: tuple[Expression, Expression], first: int, last: int
     ) -> ArgumentBasics:
-        """The same of the pairs of two expressions."""
+        """The same of the pairs of two expressions; as doubles, rounded outward."""
+        known = self._known_pairs.get((pair, first, last))
+        if known is None:
+            known = self._known_pairs[pair, first, last] = self._find_pairs(pair, first, last)
+        return known
+
+    def _find_pairs(
+        self, pair: tuple[Expression, Expression], first: int, last: int
+    ) -> ArgumentBasics:
         pairs = self.pairs(*pair)
         low, high = _places(pairs.rows, first, last)
         if low == high:
             return ArgumentBasics(0, None, None)
-        x, y = pairs.first[low:high], pairs.second[low:high]
+        if pairs.rows is None:  # Each row has both values, and their ranges may be known.
+            x, y = (self.known(as_whole_numbers(part), first, last) for part in pair)
+        else:
+            both = (Present(each[low:high], None) for each in (pairs.first, pairs.second))
+            x, y = (_known(each, 0, high - low) for each in both)
         return ArgumentBasics(high - low, *_ends(x), *_ends(y))
 
     def known_in_time(self, expression: Expression, first: int, last: int) -> ArgumentBasics:
@@ -439,9 +452,9 @@ def _known(present: Present, first: int, last: int) -> ArgumentBasics:
     return ArgumentBasics(last - first, values.min().item(), values.max().item())
 
 
-def _ends(values: NDArray[Any]) -> tuple[float, float]:
+def _ends(known: ArgumentBasics) -> tuple[float, float]:
     """The range of numbers as doubles, rounded outward."""
-    return ColumnBasics(len(values), 0, values.min().item(), values.max().item()).ends
+    return ColumnBasics(known.rows, 0, known.low, known.high).ends
 
 
 def _places(rows: NDArray[np.int64] | None, first: int, last: int) -> tuple[int, int]:

@@ -119,6 +119,20 @@ def parted(rows: Rows, others: Rows) -> tuple[Rows, np.int64]:
 
 
 @njit(nogil=True, cache=True)
+def united_rows(rows: Rows, others: Rows) -> Rows:
+    """The rows that are in any of two columns, once each; all are ascending."""
+    words = np.zeros(1 + (max(rows[-1:].sum(), others[-1:].sum()) >> 6), np.uint64)
+    for row in rows:
+        words[row >> 6] |= _ONE << np.uint64(row & 63)
+    for row in others:
+        words[row >> 6] |= _ONE << np.uint64(row & 63)
+    found, size = np.empty(rows.size + others.size, np.int64), np.uint64(0)
+    for at in range(words.size):
+        size = _write(found, size, at * _BLOCK, words[at])
+    return found[:size].copy()
+
+
+@njit(nogil=True, cache=True)
 def few_outside(values: NDArray[np.float64] | NDArray[np.int64], low: float, high: float) -> Rows:
     """Indices of the few values that are, as doubles, below `low` or above `high`."""
     found, size = np.empty(values.size, np.int64), np.uint64(0)

@@ -11,8 +11,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.kernels.hashing import lowest_bit
+
 Floats = NDArray[np.float64]
-_BLOCK = 4_096  # Pairs that are compared at once: their numbers stay in the cache.
+_BLOCK = 64  # Pairs, of which each has one bit of a word: a loop of words compares several at once.
+_ONE = np.uint64(1)
 
 
 @njit(nogil=True, cache=True)
@@ -22,24 +25,22 @@ def pairs_beyond(
     """Indices of the few pairs beyond any end; how many sums, and how many differences are."""
     found, size = np.empty(x.size, np.int64), 0
     sums = differences = 0
-    outside = np.empty(_BLOCK, np.uint8)
     center_x, center_y, each_x, each_y = units
     low, high, low_apart, high_apart = ends
     for first in range(0, x.size, _BLOCK):
-        last = min(first + _BLOCK, x.size)
-        some = np.uint8(0)
-        for row in range(first, last):
-            u, v = (x[row] - center_x) * each_x, (y[row] - center_y) * each_y
+        some_x, some_y = x[first : first + _BLOCK], y[first : first + _BLOCK]
+        far, far_apart = np.uint64(0), np.uint64(0)
+        for row in range(np.uint64(some_x.size)):
+            u, v = (some_x[row] - center_x) * each_x, (some_y[row] - center_y) * each_y
             both, apart = u + v, u - v
-            is_beyond = np.uint8(not ((both >= low) & (both <= high)))
-            is_beyond |= np.uint8(2) * np.uint8(not ((apart >= low_apart) & (apart <= high_apart)))
-            outside[row - first] = is_beyond
-            some |= is_beyond
-        if some:
-            for row in range(last - first):
-                if outside[row]:
-                    found[size] = first + row
-                    size += 1
-                    sums += outside[row] & 1
-                    differences += outside[row] >> 1
+            far |= np.uint64(not ((both >= low) & (both <= high))) << row
+            far_apart |= np.uint64(not ((apart >= low_apart) & (apart <= high_apart))) << row
+        either = far | far_apart
+        while either != np.uint64(0):
+            at = lowest_bit(either)
+            found[size] = first + np.int64(at)
+            size += 1
+            sums += int(far >> at & _ONE)
+            differences += int(far_apart >> at & _ONE)
+            either &= either - _ONE  # The lowest one is done.
     return found[:size].copy(), sums, differences

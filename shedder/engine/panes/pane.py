@@ -132,8 +132,7 @@ class Pane:
             return given.feed(self.parts[part], *rows, places=places)
         segment = self.segment(part, level)
         segment.grow(groups)
-        given.feed_shape(segment.shape, *rows, places=places, axes=axes)
-        return given.feed(segment.synopsis, *rows, places=places)
+        return given.feed_thinned(segment.synopsis, segment.shape, *rows, places=places, axes=axes)
 
     def segment(self, part: int, level: int, *, size: int | None = None) -> Segment:
         """A part's segment of a level; when there is none a new one, of this size or the plan's."""

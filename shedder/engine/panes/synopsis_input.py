@@ -93,45 +93,54 @@ class PartInput:
         first, last = self._values_of(first, last)
         if first == last:
             return 0
-        ids = None if self._ids is None else self._ids[first:last]
-        if ids is not None and places is not None:
-            ids = places[ids]
+        ids, arrays = self._some(first, last, places)
         if self._is_count:
             synopsis.update(ids, int(last - first))
             return int(last - first)
-        arrays = [array[first:last] for array in self._arrays]
         if ids is not None and groups is not None:
             rows = np.flatnonzero(ids < groups)
             ids, arrays = ids[rows], [array[rows] for array in arrays]
         synopsis.update(ids, *arrays)
         return int(last - first)
 
-    def feed_shape(
+    def feed_thinned(
         self,
+        synopsis: Any,
         shape: GroupedCrossMoments | None,
         first: int,
         last: int,
         *,
         places: NDArray[np.int32] | None = None,
         axes: PairAxes | None = None,
-    ) -> None:
-        """Update what a segment knows beside its synopsis, if it does, as `feed` does the synopsis.
+    ) -> int:
+        """Update a synopsis as `feed`, and the shape of its segment, if the segment has one.
 
-        Of numbers it is x and x^2, of pairs the squares of their sums and differences on the axes.
+        The shape of numbers is that of x and x^2, the shape of pairs that of the squares of their
+        sums and differences on the axes.
         """
         if shape is None or (axes is None and self._is_of_pairs):
-            return
+            return self.feed(synopsis, first, last, places=places)
         first, last = self._values_of(first, last)
-        if first < last:
-            values = np.asarray(self._arrays[0][first:last], np.float64)
-            beside = values
-            if axes is not None:
-                values, beside = axes.both(values, np.asarray(self._arrays[1][first:last]))
-            ids = None if self._ids is None else self._ids[first:last]
-            if ids is not None and places is not None:
-                ids = places[ids]
-            with np.errstate(over="ignore"):  # An infinite square makes the pair one that is apart.
-                shape.update(ids, values if axes is None else values * values, beside * beside)
+        if first == last:
+            return 0
+        ids, arrays = self._some(first, last, places)
+        if axes is not None:
+            synopsis.update_with_squares(shape, axes.units, ids, *arrays)
+            return last - first
+        values = np.asarray(arrays[0], np.float64)
+        with np.errstate(over="ignore"):  # An infinite square makes the pair one that is apart.
+            shape.update(ids, values, values * values)
+        synopsis.update(ids, *arrays)
+        return last - first
+
+    def _some(
+        self, first: int, last: int, places: NDArray[np.int32] | None
+    ) -> tuple[NDArray[np.int32] | None, list[Any]]:
+        """The groups and the arrays of values first to last (exclusive)."""
+        ids = None if self._ids is None else self._ids[first:last]
+        if ids is not None and places is not None:
+            ids = places[ids]
+        return ids, [array[first:last] for array in self._arrays]
 
 
 class TextValues:

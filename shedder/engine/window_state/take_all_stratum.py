@@ -7,9 +7,8 @@ value, or of their sum or difference.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, Final
-
-import numpy as np
 
 from shedder.engine.panes.argument_basics import known_of
 from shedder.engine.panes.diagonal_ranges import DiagonalRanges, PairAxes
@@ -18,7 +17,7 @@ from shedder.engine.window_state.take_all_diagonals import TakeAllDiagonals
 from shedder.engine.window_state.take_all_ends import NO_ROWS, TakeAllEnds
 from shedder.streams.frame import ArgumentBasics, Frame
 from shedder.streams.non_null_values import Present
-from synopses.samples.admission_kernels import Rows
+from synopses.samples.admission_kernels import Rows, united_rows
 
 TAKES_ALL: Final = (SynopsisKind.MOMENTS, SynopsisKind.CROSS)  # What reads these rows in full.
 STRETCH_ROWS: Final = 1 << 16  # Positions with the same ends: thinning by load lasts for more.
@@ -81,11 +80,7 @@ class TakeAllStratum:
                 rows = self._diagonals[at].rows_beyond(view, pairs, levels[at])
                 if rows.size:
                     found.append(rows)
-        if len(found) < 2:
-            return found[0] if found else NO_ROWS
-        together: Rows = np.sort(np.concatenate(found))
-        is_new = np.append(True, together[1:] != together[:-1])
-        return np.asarray(together[is_new])
+        return reduce(united_rows, found) if found else NO_ROWS
 
     def known(
         self, at: int, part: SynopsisSpec, view: Frame, places: tuple[int, int], taken: int

@@ -44,7 +44,12 @@ def test_what_is_dear_gains_by_thinning_and_what_is_cheap_does_not() -> None:
     ):
         costs = costs_ns(SynopsisSpec(kind, X), grouped=False)
         assert costs[3] < 0.6 * costs[0], kind
-    for kind in (SynopsisKind.COUNT, SynopsisKind.DISTINCT, SynopsisKind.BUCKETS):
+    for kind in (
+        SynopsisKind.COUNT,
+        SynopsisKind.CROSS,
+        SynopsisKind.DISTINCT,
+        SynopsisKind.BUCKETS,
+    ):
         costs = costs_ns(SynopsisSpec(kind, X), grouped=False)
         assert costs[1] > costs[0], kind
 

@@ -109,6 +109,30 @@ def test_pairs_by_group_are_those_of_each_group_alone() -> None:
         assert_right(x[mine], y[mine], moments.select(np.array([group])))
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_pairs_and_squares_taken_at_once_are_those_taken_apart(grouped: bool, whole: bool) -> None:
+    """Also of infinite pairs, of pairs whose squares are, and of wide whole numbers."""
+    rng = np.random.default_rng(8)
+    x, y = rng.normal(size=(2, 700))
+    if whole:
+        x, y = (2**55 + np.rint(1000 * each).astype(np.int64) for each in (x, y))
+    else:
+        x[3], y[4], x[5], x[6] = math.inf, -math.inf, math.nan, 1e200
+    ids = rng.integers(0, 4, 700).astype(np.int32) if grouped else None
+    units = np.array([x[0], y[0], 0.5, 2.0], np.float64)
+    u, v = (x.astype(float) - units[0]) * units[2], (y.astype(float) - units[1]) * units[3]
+    together, apart = ([GroupedCrossMoments(4) for _ in range(2)] for _ in range(2))
+    with np.errstate(invalid="ignore", over="ignore"):
+        squares = (u + v) ** 2, (u - v) ** 2
+    for rows in (slice(0, 1), slice(1, 333), slice(333, None)):
+        some = None if ids is None else ids[rows]
+        together[0].update_with_squares(together[1], units, some, x[rows], y[rows])
+        apart[0].update(some, x[rows], y[rows])
+        apart[1].update(some, *(each[rows] for each in squares))
+    assert [each.to_bytes() for each in together] == [each.to_bytes() for each in apart]
+
+
 @pytest.mark.slow
 @given(
     pairs=st.lists(

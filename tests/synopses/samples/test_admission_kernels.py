@@ -7,7 +7,15 @@ import pytest
 
 from synopses.kernels.array_inputs import as_input
 from synopses.kernels.hashing import combine, murmur_int64, position_keys, salted, uniforms
-from synopses.samples.admission_kernels import below, few_at_least, few_below, heaviest, parted
+from synopses.samples.admission_kernels import (
+    below,
+    few_at_least,
+    few_below,
+    heaviest,
+    parted,
+    united_rows,
+)
+from synopses.samples.diagonal_kernels import pairs_beyond
 
 ROWS = 3000
 
@@ -63,3 +71,26 @@ def test_parted_rows_are_those_that_are_not_among_the_others(first: int, second:
     both, size = parted(rows, others)
     np.testing.assert_array_equal(both[:size], np.setdiff1d(rows, others))
     np.testing.assert_array_equal(both[size:], others)
+
+
+@pytest.mark.parametrize("first", [0, 1, 700])
+@pytest.mark.parametrize("second", [0, 1, 90, ROWS])
+def test_united_rows_are_those_of_both_columns_once(first: int, second: int) -> None:
+    rng = np.random.default_rng(first + second)
+    rows, others = (np.sort(rng.choice(ROWS, size, replace=False)) for size in (first, second))
+    np.testing.assert_array_equal(united_rows(rows, others), np.union1d(rows, others))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 64, ROWS])
+def test_pairs_beyond_are_those_whose_sum_or_difference_is(rows: int) -> None:
+    x, y = np.random.default_rng(rows).normal(size=(2, rows))
+    x[5:6], y[7:8] = np.nan, np.inf
+    units, ends = np.array([0.5, -1.0, 2.0, 0.25]), np.array([-3.0, 2.5, -4.0, 1.5])
+    u, v = (x - units[0]) * units[2], (y - units[1]) * units[3]
+    with np.errstate(invalid="ignore"):
+        sums = ~((u + v >= ends[0]) & (u + v <= ends[1]))
+        differences = ~((u - v >= ends[2]) & (u - v <= ends[3]))
+    x, y = as_input(x, np.float64), as_input(y, np.float64)
+    found, far, far_apart = pairs_beyond(x, y, units, ends)
+    np.testing.assert_array_equal(found, np.flatnonzero(sums | differences))
+    assert (far, far_apart) == (sums.sum(), differences.sum())
