@@ -67,6 +67,15 @@ class FixedColumn:
             self._nulls_end = size
         self._size = size
 
+    def newer(self, first: int) -> FixedColumn:
+        """A column of the values from a position on, with room for as many more."""
+        made, rows = FixedColumn(self._kind), slice(first, self._size)
+        room = room_for(self._size - first)
+        made._values = _widened(self._values[rows], room)
+        made._nulls = _widened(self._nulls[rows], room)
+        made._size, made._nulls_end = self._size - first, max(0, self._nulls_end - first)
+        return made
+
     def take(self, positions: NDArray[np.integer[Any]]) -> pa.Array[Any]:
         """The values at these positions."""
         places = np.ascontiguousarray(positions, np.int64)
@@ -75,6 +84,11 @@ class FixedColumn:
         has_nulls = end > 0 and bool(places.min(initial=end) < end)
         nulls = _gathered(self._nulls, places) if has_nulls else None
         return values_of_numbers(values, self._kind, nulls)
+
+
+def room_for(rows: int) -> int:
+    """Return the room of arrays of rows of which the oldest are dropped when half of them left."""
+    return max(_ROWS_MIN, 9 * rows // 4)  # Twice as many, and those of a step.
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

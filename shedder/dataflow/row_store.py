@@ -50,6 +50,13 @@ class RowStore:
         column = self._columns[place]
         return column.words if isinstance(column, FixedColumn) else None
 
+    def newer(self, first: int) -> RowStore:
+        """A store of the rows from a position on, with room for as many more."""
+        made = RowStore(self.schema)
+        made._columns = [column.newer(first) for column in self._columns]
+        made._rows = self._rows - first
+        return made
+
     def keep(self, positions: NDArray[np.integer[Any]]) -> None:
         """Forget all other rows; the kept ones get positions 0, 1, ... in this order."""
         kept = self.take(positions)

@@ -41,3 +41,11 @@ class TextColumn:
         taken: Any = pa.chunked_array(self._chunks, pa.string()).take(rows)
         whole = taken.combine_chunks()
         return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+
+    def newer(self, first: int) -> TextColumn:
+        """A column of the texts from a position on."""
+        made = TextColumn()
+        size = sum(map(len, self._chunks))
+        if first < size:
+            made.append(self.take(np.arange(first, size)))
+        return made

@@ -14,14 +14,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from shedder.dataflow.stores.chain_walks import END, WALKS, begin_walk, end_step, write_pair
 from synopses.kernels.prefetch import prefetch
 
 Int32s = NDArray[np.int32]
 Links = NDArray[np.int64]
 
 BORN, EXPIRES, OLDER, TS, WEIGHT = range(5)
-END = -1  # End of a chain.
-WALKS = 64  # Walks that take turns: as many rows as the memory system has on their way, and more.
 _AHEAD = 32  # Rows between bringing a head near and reading it.
 
 
@@ -121,9 +120,7 @@ def probe_rows(
             prefetch(heads, ids[min(row + _AHEAD, last)])
             place = int(heads[ids[row]])
             if place != END:
-                prefetch(links, place)
-                walking += 1
-                walks[0, walking], walks[1, walking] = row, place
+                walking = begin_walk(walks, walking, row, place, links)
             row += 1
         if walking == 0:
             break
@@ -137,21 +134,11 @@ def probe_rows(
             expires = min(links[place, EXPIRES], given[at, EXPIRES])
             older = links[place, OLDER]
             if born <= expires:
-                pairs[0, made] = at
-                pairs[1, made] = place
-                pairs[2, made] = max(links[place, TS], given[at, TS])
-                pairs[3, made] = born
-                pairs[4, made] = expires
-                pairs[5, made] = links[place, WEIGHT] * given[at, WEIGHT]
+                ts, weight = max(links[place, TS], given[at, TS]), links[place, WEIGHT]
+                write_pair(pairs, made, at, place, ts, born, expires, weight * given[at, WEIGHT])
                 made += 1
             elif in_order and links[place, EXPIRES] < given[at, BORN]:
                 older = END
-            if older == END:
-                walks[0, walk], walks[1, walk] = walks[0, walking], walks[1, walking]
-                walking -= 1
-            else:
-                prefetch(links, older)
-                walks[1, walk] = older
-                walk += 1
+            walk, walking = end_step(walks, walk, walking, older, links)
     walks[0, 0], walks[1, 0] = row, 0
     return made

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from shedder.dataflow.changes import ChangeBatch, Int64s
 from shedder.dataflow.joins.join_kernels import (
     BORN,
-    END,
     EXPIRES,
     TS,
-    WALKS,
     WEIGHT,
     Int32s,
     Links,
@@ -24,6 +22,7 @@ from shedder.dataflow.joins.join_kernels import (
 )
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.row_store import RowStore
+from shedder.dataflow.stores.chain_walks import END, WALKS
 from shedder.dataflow.update_patterns import EdgeLabel
 
 _ROWS_MIN = 1024

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.dataflow.changes import ChangeBatch, Int64s
+from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
 from shedder.dataflow.stores.chain_kernels import (
     BORN,
     EXPIRES,
     GIVEN_TS,
     SINCE,
-    WALKS,
     WEIGHT,
     probe_window,
 )
+from shedder.dataflow.stores.chain_walks import WALKS
 from shedder.dataflow.stores.stream_rows import StreamRows, WindowReader
 
 
@@ -73,8 +73,9 @@ class WindowSide:
         given[:, SINCE] = length.since(changes.born_us)
         with rows.lock:  # Rows may be dropped between two calls; these arrays stay as they are.
             chains, held = rows.chains(keys), rows.rows
-            heads, links = chains.heads, chains.links
-            end = 0 if as_of_us is None else len(rows.between(None, as_of_us))
+            stored = chains.heads, chains.links, chains.base
+            first = rows.before(int(given[:, SINCE].min(initial=NEVER_US)))
+            end = 0 if as_of_us is None else rows.before(as_of_us)
         places = [held.schema.names.index(name) for name in self._reader.columns]
         walks = np.zeros((2, 1 + WALKS), np.int64)
         made = pairs_max
@@ -82,7 +83,15 @@ class WindowSide:
             pairs = np.empty((6, pairs_max), np.int64)
             with rows.lock:
                 made = probe_window(
-                    walks, hashes, given, heads, links, end, length.range_us, length.slide_us, pairs
+                    walks,
+                    hashes,
+                    given,
+                    *stored,
+                    first,
+                    end,
+                    length.range_us,
+                    length.slide_us,
+                    pairs,
                 )
                 found = pairs[:, :made]
                 arrays = [held.take_column(place, found[1]) for place in places]

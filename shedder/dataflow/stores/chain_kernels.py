@@ -1,29 +1,32 @@
 """Kernels of the rows of a stream: chains by hash bucket from the newest row to the oldest.
 
-An index is an int64 array `links` [rows, 3]; what a walk reads of a row is in one or two cache
-lines. Its columns are HASH of the key, TS (event time) and OLDER, the position of the next older
-row in the bucket, or END. Rows are in the order of event time. A window of any length over the
-stream walks the same chains, and ends at the first row that its own length leaves out.
+An index is an int64 array `links` [rows, LINK_COLUMNS]; a row is in one cache line. Its columns are
+HASH of the key, TS (event time), OLDER, the number of the next older row in the bucket, or END, and
+whether the row is in a chain. Rows are in the order of event time. The row at position p has the
+number base + p. It is in the place number modulo places, so new rows take the places of rows that
+were dropped. A walk does not read rows that were dropped: it ends at their numbers.
+
+A window of any length over the stream walks the same chains, and ends at the first row that its own
+length leaves out.
 Source: Kang, Naughton, Viglas 2003, Evaluating window joins over unbounded streams.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numpy.typing import NDArray
 
 from shedder.dataflow.changes import NEVER_US
+from shedder.dataflow.stores.chain_walks import END, WALKS, begin_walk, end_step, write_pair
 from synopses.kernels.prefetch import prefetch
 
 Int32s = NDArray[np.int32]
 Links = NDArray[np.int64]
 
-HASH, TS, OLDER = range(3)
+HASH, TS, OLDER, IS_LINKED, LINK_COLUMNS = range(5)
 # Columns of rows that look for partners. SINCE: event time of the oldest row that can be one.
 BORN, EXPIRES, SINCE, GIVEN_TS, WEIGHT = range(5)
-END = -1  # End of a chain.
-WALKS = 64  # Walks that take turns: as many rows as the memory system has on their way, and more.
 _AHEAD = 32  # Rows between bringing a head near and reading it.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth, TAOCP 3, 6.4).
 
@@ -35,28 +38,82 @@ def _bucket(key: int, buckets: int) -> int:
     return int(spread & np.uint64(buckets - 1))
 
 
-@njit("void(int64, int64, boolean[::1], int64[:, ::1], int32[::1])", nogil=True, cache=True)
-def link_rows(first: int, end: int, usable: NDArray[np.bool_], links: Links, heads: Int32s) -> None:
-    """Put the rows at positions [first, end) into the chains of their buckets.
+@njit("int64(int64, int64, int64)", nogil=True, cache=True, inline="always")
+def _place(position: int, offset: int, places: int) -> int:
+    """Return the place of a row. offset: place of the row at position 0."""
+    place = position + offset
+    return place if place < places else place - places
+
+
+_READ_ONLY = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _link(number: int, place: int, bucket: int, links: Links, heads: Int32s) -> None:
+    """Put a row into the chain of its bucket. place: of the row."""
+    links[place, OLDER], links[place, IS_LINKED] = heads[bucket], 1
+    heads[bucket] = np.int32(number)
+
+
+@njit(
+    types.void(
+        types.int64,
+        _READ_ONLY,
+        _READ_ONLY,
+        types.boolean[::1],
+        types.int64[:, ::1],
+        types.int32[::1],
+    ),
+    nogil=True,
+    cache=True,
+)
+def link_rows(
+    first: int,
+    hashes: NDArray[np.int64],
+    ts_us: NDArray[np.int64],
+    usable: NDArray[np.bool_],
+    links: Links,
+    heads: Int32s,
+) -> None:
+    """Put new rows into the chains of their buckets.
 
     Args:
-      usable: of the same rows; the others are in no chain.
-      links: HASH and TS are set. heads: newest position of each bucket; a power of two.
+      first: number of the first row.
+      hashes, ts_us: of the rows. usable: of the same rows; the others are in no chain.
+      links: has a free place for each row. heads: newest row of each bucket; a power of two.
     """
-    buckets = heads.size
-    for at in range(first, end):
-        prefetch(heads, _bucket(links[min(at + _AHEAD, end - 1), HASH], buckets))
-        links[at, OLDER] = END
-        if not usable[at - first]:
-            continue
-        bucket = _bucket(links[at, HASH], buckets)
-        links[at, OLDER] = heads[bucket]
-        heads[bucket] = np.int32(at)
+    buckets, places = heads.size, links.shape[0]
+    last = hashes.size - 1
+    place = first % places
+    for row in range(hashes.size):
+        prefetch(heads, _bucket(hashes[min(row + _AHEAD, last)], buckets))
+        links[place, HASH], links[place, TS] = hashes[row], ts_us[row]
+        links[place, OLDER], links[place, IS_LINKED] = END, 0
+        if usable[row]:
+            _link(first + row, place, _bucket(hashes[row], buckets), links, heads)
+        place = place + 1 if place + 1 < places else 0
+
+
+@njit("void(int64, int64, int64[:, ::1], int64[:, ::1], int32[::1])", nogil=True, cache=True)
+def move_rows(first: int, rows: int, old: Links, links: Links, heads: Int32s) -> None:
+    """Put rows of an index into an empty one, where their numbers begin with 0.
+
+    first: number of the first row in the old index.
+    """
+    buckets, places = heads.size, old.shape[0]
+    for row in range(rows):
+        soon = (first + min(row + _AHEAD, rows - 1)) % places
+        prefetch(heads, _bucket(old[soon, HASH], buckets))
+        place = (first + row) % places
+        links[row, HASH], links[row, TS] = old[place, HASH], old[place, TS]
+        links[row, OLDER], links[row, IS_LINKED] = END, 0
+        if old[place, IS_LINKED]:
+            _link(row, row, _bucket(old[place, HASH], buckets), links, heads)
 
 
 @njit(
     "int64(int64[:, ::1], int64[::1], int64[:, ::1], int32[::1], int64[:, ::1], int64, int64, "
-    "int64, int64[:, ::1])",
+    "int64, int64, int64, int64[:, ::1])",
     nogil=True,
     cache=True,
 )
@@ -66,6 +123,8 @@ def probe_window(
     given: Links,
     heads: Int32s,
     links: Links,
+    base: int,
+    first: int,
     end: int,
     range_us: int,
     slide_us: int,
@@ -77,9 +136,11 @@ def probe_window(
 
     Args:
       walks: int64 [2, 1 + WALKS], zeros at first; where to go on. Its first column is the next
-        row whose walk begins, and how many walks there are; then rows, and their next positions.
+        row whose walk begins, and how many walks there are; then rows, and their next places.
       hashes: of the keys of the rows. given: the rows, [rows, 5].
-      heads, links: of the store. end: rows from this position on are left out.
+      heads, links, base: of the store.
+      first, end: rows before the one and from the other position on are left out. No row before
+        `first` can be a partner: a walk ends without a look at it.
       range_us, slide_us: of the window; range_us 0: its rows never leave.
       pairs: output, [6, pairs_max]: row, position, and ts, born, expires and weight of the pair.
 
@@ -88,17 +149,17 @@ def probe_window(
     """
     made = 0
     room = pairs.shape[1]
-    buckets = heads.size
+    buckets, places = heads.size, links.shape[0]
+    offset = base % places
     last = hashes.size - 1
     row, walking = walks[0, 0], walks[1, 0]
     while True:
         while walking < WALKS and row <= last:
             prefetch(heads, _bucket(hashes[min(row + _AHEAD, last)], buckets))
-            place = int(heads[_bucket(hashes[row], buckets)])
-            if place != END:
-                prefetch(links, place)
-                walking += 1
-                walks[0, walking], walks[1, walking] = row, place
+            position = int(heads[_bucket(hashes[row], buckets)]) - base
+            if position >= first:
+                place = _place(position, offset, places)
+                walking = begin_walk(walks, walking, row, place, links)
             row += 1
         if walking == 0:
             break
@@ -108,10 +169,12 @@ def probe_window(
                 walks[0, 0], walks[1, 0] = row, walking
                 return made
             at, place = walks[0, walk], walks[1, walk]
-            ts, older = links[place, TS], links[place, OLDER]
+            ts, older = links[place, TS], links[place, OLDER] - base
+            next_place = _place(older, offset, places) if older >= first else END
             if ts < given[at, SINCE]:
-                older = END
-            elif links[place, HASH] == hashes[at] and place < end:
+                next_place = END
+            elif links[place, HASH] == hashes[at]:
+                position = place - offset if place >= offset else place - offset + places
                 born, expires = ts + 1, NEVER_US
                 if slide_us > 1:
                     born = (ts // slide_us + 1) * slide_us
@@ -121,20 +184,10 @@ def probe_window(
                         expires = ((ts + range_us) // slide_us + 1) * slide_us - 1
                 born = max(born, given[at, BORN])
                 expires = min(expires, given[at, EXPIRES])
-                if born <= expires:
-                    pairs[0, made] = at
-                    pairs[1, made] = place
-                    pairs[2, made] = max(ts, given[at, GIVEN_TS])
-                    pairs[3, made] = born
-                    pairs[4, made] = expires
-                    pairs[5, made] = given[at, WEIGHT]
+                if born <= expires and position < end:
+                    ts = max(ts, given[at, GIVEN_TS])
+                    write_pair(pairs, made, at, position, ts, born, expires, given[at, WEIGHT])
                     made += 1
-            if older == END:
-                walks[0, walk], walks[1, walk] = walks[0, walking], walks[1, walking]
-                walking -= 1
-            else:
-                prefetch(links, older)
-                walks[1, walk] = older
-                walk += 1
+            walk, walking = end_step(walks, walk, walking, next_place, links)
     walks[0, 0], walks[1, 0] = row, 0
     return made

@@ -11,65 +11,77 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.evaluate import evaluate
 from shedder.cql.expressions.expression import Expression
+from shedder.dataflow.fixed_column import room_for
 from shedder.dataflow.key_directory import canonical, hash_columns
-from shedder.dataflow.stores.chain_kernels import END, HASH, TS, Int32s, Links, link_rows
+from shedder.dataflow.stores.chain_kernels import (
+    LINK_COLUMNS,
+    Int32s,
+    Links,
+    link_rows,
+    move_rows,
+)
+from shedder.dataflow.stores.chain_walks import END
+from synopses.kernels.cache_lines import aligned_table
 
 Keys = tuple[Expression, ...]
 
+NUMBER_MAX = (1 << 31) - 1  # Of a row; heads have 32 bits.
 _ROWS_MIN = 1024
 
 
 class KeyChains:
     """Rows by position, in chains by the hash of their key. Rows with NULL in it are in none.
 
-    links, heads: as of `link_rows`. Arrays that grow are replaced; the old ones keep the old rows.
+    links, heads, base: as of `link_rows`. A row takes the place of one that was dropped. Where
+    rows need other arrays, all are replaced, and the old ones keep the old rows.
     """
 
     def __init__(self, keys: Keys) -> None:
         """An empty index. keys: over the columns of the store; (): all rows are in one chain."""
         self._keys = keys
-        self.links: Links = np.empty((_ROWS_MIN, 3), np.int64)
-        self.heads: Int32s = np.full(_ROWS_MIN, END, np.int32)
-        self._usable = np.ones(_ROWS_MIN, np.bool_)
+        self.base = 0
+        self.links, self.heads = _empty_index(_ROWS_MIN)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the index."""
-        return self.links.nbytes + self.heads.nbytes + self._usable.nbytes
+        return self.links.nbytes + self.heads.nbytes
 
     def append(self, first: int, batch: pa.RecordBatch, ts_us: NDArray[np.int64]) -> None:
         """Add rows from a position on."""
         end = first + batch.num_rows
         columns = [canonical(evaluate(key, batch)) for key in self._keys]
-        self._reserve(first, end)
-        self.links[first:end, HASH] = hashes_of(columns, batch.num_rows)
-        self.links[first:end, TS] = ts_us
-        usable = self._usable[first:end]
-        usable[:] = True
+        if end > len(self.links):
+            self._move(first, max(end, 3 * len(self.links) // 2))
+        elif self.base + end > NUMBER_MAX:
+            self._move(first, len(self.links))
+        usable = np.ones(batch.num_rows, np.bool_)
         for column in columns:
             if column.null_count:
                 usable &= np.asarray(column.is_valid())
-        link_rows(first, end, usable, self.links, self.heads)
+        hashes = hashes_of(columns, batch.num_rows)
+        link_rows(self.base + first, hashes, ts_us, usable, self.links, self.heads)
 
     def drop(self, rows: int, size: int) -> None:
-        """Forget the oldest rows; the others move to the front. size: of all rows before."""
-        kept = slice(rows, size)
-        room = max(_ROWS_MIN, 3 * (size - rows) // 2)
-        self._link_again(self.links[kept], self._usable[kept], room)
+        """Forget the oldest rows. size: of all rows before.
 
-    def _reserve(self, first: int, end: int) -> None:
-        if end > len(self.links):
-            room = max(end, 2 * len(self.links))
-            self._link_again(self.links[:first], self._usable[:first], room)
+        The chains stay as they are: a walk ends at the number of a row that was dropped.
+        """
+        self.base += rows
+        if len(self.links) > 2 * room_for(size - rows):
+            self._move(size - rows, room_for(size - rows))
 
-    def _link_again(self, links: Links, usable: NDArray[np.bool_], room: int) -> None:
-        """Put rows into new arrays with room for more."""
-        size = len(links)
-        wide, all_usable = np.empty((room, 3), np.int64), np.ones(room, np.bool_)
-        wide[:size], all_usable[:size] = links, usable
-        heads = np.full(1 << (room - 1).bit_length(), END, np.int32)
-        link_rows(0, size, all_usable, wide, heads)
-        self.links, self._usable, self.heads = wide, all_usable, heads
+    def _move(self, size: int, room: int) -> None:
+        """Put the rows into new arrays; their numbers begin with 0."""
+        links, heads = _empty_index(room)
+        move_rows(self.base, size, self.links, links, heads)
+        self.links, self.heads, self.base = links, heads, 0
+
+
+def _empty_index(room: int) -> tuple[Links, Int32s]:
+    """Links for so many rows, and at least half as many heads: half of the rows have left."""
+    heads = np.full(1 << (room.bit_length() - 1), END, np.int32)
+    return aligned_table(room, LINK_COLUMNS), heads
 
 
 def hashes_of(columns: Sequence[pa.Array[Any]], rows: int) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from shedder.cql.plans.logical_plan import NowWindow
 from shedder.cql.statements.statement import RangeWindow, UnboundedWindow
 from shedder.dataflow.changes import NEVER_US, ChangeBatch
+from shedder.dataflow.fixed_column import room_for
 from shedder.dataflow.row_store import RowStore
 from shedder.dataflow.stores.key_chains import KeyChains, Keys
 from shedder.dataflow.window_lifetimes import TimeWindow
@@ -120,8 +121,12 @@ class StreamRows:
 
     def between(self, from_us: int | None, until_us: int) -> NDArray[np.int64]:
         """Return positions of the rows with event time in [from_us, until_us). None: all before."""
-        first = 0 if from_us is None else int(np.searchsorted(self.ts_us, from_us))
-        return np.arange(first, int(np.searchsorted(self.ts_us, until_us)))
+        first = 0 if from_us is None else self.before(from_us)
+        return np.arange(first, self.before(until_us))
+
+    def before(self, instant_us: int) -> int:
+        """Return how many rows have an event time before an instant."""
+        return int(np.searchsorted(self.ts_us, instant_us))
 
     def chains(self, keys: Keys) -> KeyChains:
         """Return the index by a key."""
@@ -243,13 +248,11 @@ class StreamRows:
         if 2 * left >= size:
             if left:
                 self.complete_from_us = max(self.complete_from_us, int(ts_us[left - 1]) + 1)
-            kept, rows = self.rows.take(np.arange(left, size)), RowStore(self.rows.schema)
-            rows.append(kept)
-            wide = np.empty(max(_ROWS_MIN, 3 * (size - left) // 2), np.int64)
+            wide = np.empty(room_for(size - left), np.int64)
             wide[: size - left] = ts_us[left:]
             for chains in self._chains.values():
                 chains.drop(left, size)
-            self.rows, self._ts, self._size = rows, wide, size - left
+            self.rows, self._ts, self._size = self.rows.newer(left), wide, size - left
         self._compact_at = max(_COMPACT_ROWS_MIN, 2 * self._size)
 
     def _note_size(self) -> None:
