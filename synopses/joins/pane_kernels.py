@@ -131,6 +131,42 @@ def _count_distinct(
     return 1
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _add_totals(values: Floats, row: int, totals: Floats) -> None:
+    """Add the values of a row to the sums and numbers of all values; NaN is NULL."""
+    for number in range(values.shape[1]):
+        if values[row, number] == values[row, number]:
+            totals[SUM, number] += values[row, number]
+            totals[NUMBER, number] += 1.0
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _vote(cell: np.uint64, key: np.uint64, cell_keys: Words, cell_counts: Longs) -> None:
+    """Count a row for the majority of its cell: a key with more than half of its rows stays.
+
+    Source: Boyer & Moore 1991, MJRTY.
+    """
+    if cell_counts[cell] == 0:
+        cell_keys[cell] = key
+        cell_counts[cell] = 1
+    elif cell_keys[cell] == key:
+        cell_counts[cell] += 1
+    else:
+        cell_counts[cell] -= 1
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _counted_place(key: np.uint64, keys: Words, counts: Longs, state: Longs) -> int:
+    """Count a row of a sampled key; return its place in the table."""
+    place = _place(keys, counts, key)
+    if counts[place] < 0:
+        keys[place] = key
+        counts[place] = 0
+        state[SIZE] += 1
+    counts[place] += 1
+    return int(place)
+
+
 @njit(nogil=True, cache=True)
 def count_rows(
     hashes: Words,
@@ -176,19 +212,8 @@ def count_rows(
     for at in range(first, hashes.size):
         key = hashes[at]
         word = splitmix(key ^ secrets[1])
-        for number in range(row_values.shape[1]):
-            if row_values[at, number] == row_values[at, number]:
-                totals[SUM, number] += row_values[at, number]
-                totals[NUMBER, number] += 1.0
-        # Boyer & Moore 1991, MJRTY: a key with more than half of its cell's rows stays.
-        cell = _bucket(word >> np.uint64(32), cell_keys.size)
-        if cell_counts[cell] == 0:
-            cell_keys[cell] = key
-            cell_counts[cell] = 1
-        elif cell_keys[cell] == key:
-            cell_counts[cell] += 1
-        else:
-            cell_counts[cell] -= 1
+        _add_totals(row_values, at, totals)
+        _vote(_bucket(word >> np.uint64(32), cell_keys.size), key, cell_keys, cell_counts)
         place = _place(heavy_keys, heavy_counts, key)
         if heavy_counts[place] >= 0:
             heavy_counts[place] += 1
@@ -202,12 +227,7 @@ def count_rows(
             while estimate[DISTINCT] * 2.0 ** -np.float64(state[LEVEL]) > keys_max:
                 state[LEVEL] += 1
         if _is_sampled(key, secrets[0], state[LEVEL]) == 1:
-            place = _place(keys, counts, key)
-            if counts[place] < 0:
-                keys[place] = key
-                counts[place] = 0
-                state[SIZE] += 1
-            counts[place] += 1
+            place = _counted_place(key, keys, counts, state)
             _add_values(values, place, row_values, at, totals)
         if state[LEVEL] > level or 4 * state[SIZE] > 3 * keys.size:
             return at + 1
