@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 _LINE_BYTES = 64
 
 
-def aligned_table(rows: int, columns: int, *, zeros: bool = False) -> NDArray[np.int64]:
-    """A table of int64 [rows, columns]. zeros: its words are 0; else they are any."""
+def aligned_table(rows: int, columns: int) -> NDArray[np.int64]:
+    """A table of any words: int64 [rows, columns]."""
     size, line = rows * columns, _LINE_BYTES // 8
-    held = np.zeros(size + line, np.int64) if zeros else np.empty(size + line, np.int64)
+    held = np.empty(size + line, np.int64)
     first = -held.ctypes.data % _LINE_BYTES // 8
     return held[first : first + size].reshape(rows, columns)

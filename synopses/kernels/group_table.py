@@ -17,7 +17,7 @@ _SMALLEST = 64
 _GROUPS_MAX = (1 << 30) - 1
 _ROOMY = 1 << 16  # Groups up to which there are four places for each; beyond, two.
 _NEAR = 1 << 13  # Places that stay in the nearest caches.
-_AHEAD = 16  # Rows between bringing a place near and looking at it.
+_AHEAD = 32  # Rows between bringing a place near and looking at it.
 
 
 @njit(nogil=True, cache=True)

@@ -28,6 +28,7 @@ from shedder.dataflow.sums.summed_terms import Names, SummedTerms
 from shedder.dataflow.sums.value_trees import COLUMNS, FREE, TERM, VALUE
 from shedder.errors import BudgetExceeded
 from shedder.streams.batches import TIME_MIN_US
+from synopses.kernels.cache_lines import aligned_table
 
 _KEYS_MIN = 64
 _LINE_BYTES = 64  # Of the cache.
@@ -252,11 +253,8 @@ class GroupedAggregates:
 def _in_room(words: NDArray[np.int64], kept: Int64s | slice, room: int) -> NDArray[np.int64]:
     """These rows, and zeros behind them; the first row begins a cache line."""
     rows = words[kept]
-    size, line = room * words.shape[1], _LINE_BYTES // words.itemsize
-    held = np.zeros(size + line, np.int64)
-    first = -held.ctypes.data % _LINE_BYTES // words.itemsize
-    wide = held[first : first + size].reshape(room, words.shape[1])
-    wide[: len(rows)] = rows
+    wide = aligned_table(room, words.shape[1])
+    wide[: len(rows)], wide[len(rows) :] = rows, 0
     return wide
 
 
