@@ -76,6 +76,26 @@ def test_groups_of_a_window_are_those_of_the_brute_force(places, window):
     check(plan, {"a": A}, grouped(relation, places, ALL), seed=83)
 
 
+@pytest.mark.parametrize(
+    "alone", [[(SUM, K)], [(AVG, K)], [(COUNT, None), (SUM, X)]], ids=lambda of: str(of[-1])
+)
+@pytest.mark.parametrize("window", ["range", "rows"])
+def test_one_sum_by_group_is_that_of_the_brute_force(alone, window):
+    """Groups of one sum of whole numbers have a kernel of their own; values may be NULL."""
+    source = {
+        "range": (windowed("a", 60, 10), brute.range_window(A, 60, 10)),
+        "rows": (
+            WindowOf(scan("a"), RowsWindow(4, partition=("a.k",))),
+            brute.rows_window(A, 4, lambda row: row[K]),
+        ),
+    }
+    rows, relation = source[window]
+    groups = (column("a.name"), column("a.x"))
+    bound = tuple(aggregate(of, None if at is None else f"a.{NAMES[at]}") for of, at in alone)
+    plan = Aggregated(rows, groups, bound)
+    check(plan, {"a": A}, grouped(relation, (NAME, X), alone), seed=84)
+
+
 @pytest.mark.parametrize("places", [(), (K,), (NAME,)])
 @pytest.mark.parametrize("kind", [JoinKind.INNER, JoinKind.ANTI])
 def test_groups_of_a_join_are_those_of_the_brute_force(places, kind):
@@ -133,6 +153,13 @@ def test_sums_of_whole_numbers_beyond_64_bits_are_null_until_they_are_back():
     expected = [top, top, 1, None, None, -(2**63) + 1, None, None]
     assert at_each_instant(values, aggregate(SUM, "a.k"), K) == expected
     assert at_each_instant([top, top], aggregate(AVG, "a.k"), K) == [float(top), float(top)]
+    plan = Aggregated(
+        WindowOf(scan("a"), RowsWindow(2)), (column("a.x"),), (aggregate(SUM, "a.k"),)
+    )
+    rows = [(ts, ts, (value, 7, "", 0.0, ts)) for ts, value in enumerate(values)]
+    made = run(plan, {"a": rows}, seed=210, lateness=1, batch_max=3)
+    by_group = [dict(made.at(e)) for e in range(1, len(values) + 1)]
+    assert by_group == [{(7, each): 1} for each in expected]
 
 
 def test_groups_that_have_left_take_no_memory():

@@ -16,27 +16,26 @@ from shedder.dataflow.changes import NEVER_US, Int64s
 from shedder.dataflow.pending_events import DueEvents
 from shedder.dataflow.sums.exact_moments import SCRATCH
 from shedder.dataflow.sums.exact_sums import TIMES_MAX
+from shedder.dataflow.sums.one_sum_kernels import is_one_sum, take_sums, write_sums
 from shedder.dataflow.sums.ordered_events import OrderedEvents
 from shedder.dataflow.sums.sum_kernels import (
     AHEAD,
     ONE,
     ZERO,
     GroupState,
+    GroupWork,
     Layout,
     Place,
-    Places,
     ResultRows,
     TouchedGroups,
     add_pairs,
     add_row,
-    borrowed_rows,
+    borrowed_work,
     bring_near,
-    has_other_reads,
     touch_group,
     write_changes,
 )
 from shedder.dataflow.sums.term_kernels import signed
-from shedder.dataflow.sums.value_trees import Nodes
 from synopses.kernels.borrowed import borrowed
 from synopses.kernels.prefetch import prefetch
 
@@ -53,14 +52,7 @@ def _take_rows(
     head: np.uint64,
     instant: int,
     later_us: int,
-    words: Int64s,
-    width: np.uint64,
-    keys: Int64s,
-    layout: tuple[Places, Places, bool, bool],
-    nodes: Nodes,
-    free: Int64s,
-    groups: NDArray[np.uint64],
-    olds: NDArray[np.int64],
+    work: GroupWork,
     some: np.uint64,
     most: int,
 ) -> tuple[np.uint64, np.uint64, int]:
@@ -69,7 +61,7 @@ def _take_rows(
     later_us: 0 for births. 1 for expiries, which are by the instant before, with the weights of
       the births.
     """
-    terms, reads, is_scalar, _ = layout
+    words, keys, width, is_scalar = work.words, work.keys, work.width, work.is_scalar
     instants, ids, weight, values = run.instants, run.ids, run.weight, run.values
     end = Place(ids.size)
     while head < end and instants[head] + later_us == instant:
@@ -80,12 +72,12 @@ def _take_rows(
             bring_near(words, soon, width)
             prefetch(keys, signed(soon))
         if words[base] & 1 == 0:
-            touch_group(words, base, group, terms, reads, groups, olds, some)
+            touch_group(work, base, group, some)
             some += ONE
         times = -weight[head] if later_us else weight[head]
         most = max(most, abs(times))
         words[base] += 2 * times
-        add_row(words, base, terms, values, head, times, nodes, free)
+        add_row(work, base, values, head, times)
         head += ONE
     return head, some, most
 
@@ -97,21 +89,13 @@ def _take_sides(
     instant: int,
     later_us: int,
     side: int,
-    words: Int64s,
-    width: np.uint64,
-    partners: Int64s,
-    partner_width: np.uint64,
-    right_at: np.uint64,
-    layout: tuple[Places, Places, bool, bool],
-    nodes: Nodes,
-    free: Int64s,
-    groups: NDArray[np.uint64],
-    olds: NDArray[np.int64],
+    work: GroupWork,
     some: np.uint64,
     most: int,
 ) -> tuple[np.uint64, np.uint64, int]:
     """Apply the rows of a side of a join at an instant; as `_take_rows`."""
-    terms, reads, is_scalar, _ = layout
+    words, partners, is_scalar = work.words, work.partners, work.is_scalar
+    width, partner_width, right_at = work.width, work.partner_width, work.right_at
     instants, ids, weight, values = run.instants, run.ids, run.weight, run.values
     end = Place(ids.size)
     while head < end and instants[head] + later_us == instant:
@@ -122,16 +106,14 @@ def _take_sides(
             bring_near(words, soon, width)
         bring_near(partners, soon, partner_width)
         if words[base] & 1 == 0:
-            touch_group(words, base, group, terms, reads, groups, olds, some)
+            touch_group(work, base, group, some)
             some += ONE
         copies = -weight[head] if later_us else weight[head]
         times = copies * partners[partner if side == 1 else partner + right_at]
         partners[partner + right_at if side == 1 else partner] += copies
         most = max(most, abs(times), abs(copies))
         words[base] += 2 * times
-        add_pairs(
-            words, base, partners, partner, terms, side, values, head, times, copies, nodes, free
-        )
+        add_pairs(work, base, partner, side, values, head, times, copies)
         head += ONE
     return head, some, most
 
@@ -165,6 +147,8 @@ def aggregate_events(
       -1: an event has more than TIMES_MAX copies.
     """
     kernel = _aggregate_pairs if layout.partner_width else _aggregate_rows
+    if is_one_sum(layout) and not layout.partner_width:
+        kernel = _aggregate_sums
     progress = np.array([0, 0, -NEVER_US, 0])
     for runs, more, heads in due.rounds():
         given = tuple(map(OrderedEvents.of, runs))
@@ -200,37 +184,57 @@ def _aggregate_rows(
       touched, out: room for all events.
     """
     ends, births = _borrowed_run(runs[0]), _borrowed_run(runs[1])
-    terms, reads = borrowed(layout.terms), borrowed(layout.reads)
-    columns = borrowed(layout.columns)
-    words, keys = borrowed(state.words), borrowed(state.keys)
-    nodes, free = borrowed(state.nodes), borrowed(state.free)
-    groups, olds = borrowed(touched.groups), borrowed(touched.olds)
-    rows, width = borrowed_rows(out), Place(layout.width)
-    kinds = (terms, reads, layout.is_scalar, has_other_reads(reads))
     scratch = np.empty((3, SCRATCH), np.int64)
+    work = borrowed_work(layout, state, touched, out, scratch)
     made, some, instant, most = Place(progress[0]), Place(progress[1]), progress[2], progress[3]
     at, by = heads[0], heads[1]
     ended = False
     while not ended:
         ends_at, births_at = _instant(ends, at, 1), _instant(births, by, 0)
         if min(ends_at, births_at) != instant:
-            made = write_changes(
-                words, width, keys, columns, kinds, nodes, scratch, groups, olds, some, instant,
-                rows, made,
-            )  # fmt: skip
+            made = write_changes(work, some, instant, made)
             some, instant = ZERO, min(ends_at, births_at)
             ended = instant == NEVER_US
         if ends_at == instant and not ended:
-            at, some, most = _take_rows(
-                ends, at, instant, 1, words, width, keys, kinds, nodes, free, groups, olds, some,
-                most,
-            )  # fmt: skip
+            at, some, most = _take_rows(ends, at, instant, 1, work, some, most)
             ended = more[0] and at == Place(ends.ids.size)
         if births_at == instant and not ended:
-            by, some, most = _take_rows(
-                births, by, instant, 0, words, width, keys, kinds, nodes, free, groups, olds, some,
-                most,
-            )  # fmt: skip
+            by, some, most = _take_rows(births, by, instant, 0, work, some, most)
+            ended = more[1] and by == Place(births.ids.size)
+    heads[0], heads[1] = at, by
+    progress[0], progress[1], progress[2], progress[3] = signed(made), signed(some), instant, most
+    return 0
+
+
+@njit(_OF_ROWS, nogil=True, cache=True)
+def _aggregate_sums(
+    runs: tuple[OrderedEvents, ...],
+    more: NDArray[np.bool_],
+    heads: NDArray[np.uint64],
+    progress: Int64s,
+    layout: Layout,
+    state: GroupState,
+    touched: TouchedGroups,
+    out: ResultRows,
+) -> int:
+    """Apply the rows of one input to groups with one sum each; as `_aggregate_rows`."""
+    ends, births = _borrowed_run(runs[0]), _borrowed_run(runs[1])
+    scratch = np.empty((3, SCRATCH), np.int64)
+    work = borrowed_work(layout, state, touched, out, scratch)
+    made, some, instant, most = Place(progress[0]), Place(progress[1]), progress[2], progress[3]
+    at, by = heads[0], heads[1]
+    ended = False
+    while not ended:
+        ends_at, births_at = _instant(ends, at, 1), _instant(births, by, 0)
+        if min(ends_at, births_at) != instant:
+            made = write_sums(work, some, instant, made)
+            some, instant = ZERO, min(ends_at, births_at)
+            ended = instant == NEVER_US
+        if ends_at == instant and not ended:
+            at, some, most = take_sums(ends, at, instant, 1, work, some, most)
+            ended = more[0] and at == Place(ends.ids.size)
+        if births_at == instant and not ended:
+            by, some, most = take_sums(births, by, instant, 0, work, some, most)
             ended = more[1] and by == Place(births.ids.size)
     heads[0], heads[1] = at, by
     progress[0], progress[1], progress[2], progress[3] = signed(made), signed(some), instant, most
@@ -251,51 +255,30 @@ def _aggregate_pairs(
     """Apply the rows of two inputs, of which the pairs are aggregated; as `_aggregate_rows`."""
     ends, births = _borrowed_run(runs[0]), _borrowed_run(runs[1])
     other_ends, other_births = _borrowed_run(runs[2]), _borrowed_run(runs[3])
-    terms, reads = borrowed(layout.terms), borrowed(layout.reads)
-    words, keys, partners = borrowed(state.words), borrowed(state.keys), borrowed(state.partners)
-    nodes, free = borrowed(state.nodes), borrowed(state.free)
-    groups, olds = borrowed(touched.groups), borrowed(touched.olds)
-    columns, rows = borrowed(layout.columns), borrowed_rows(out)
-    right_at = Place(layout.right_at)
-    width, partner_width = Place(layout.width), Place(layout.partner_width)
-    kinds = (terms, reads, layout.is_scalar, has_other_reads(reads))
     scratch = np.empty((3, SCRATCH), np.int64)
+    work = borrowed_work(layout, state, touched, out, scratch)
     made, some, instant, most = Place(progress[0]), Place(progress[1]), progress[2], progress[3]
     at, by, of, to = heads[0], heads[1], heads[2], heads[3]
     ended = False
     while not ended:
-        first = min(_instant(ends, at, 1), _instant(births, by, 0))
-        first = min(first, _instant(other_ends, of, 1), _instant(other_births, to, 0))
+        ends_at, births_at = _instant(ends, at, 1), _instant(births, by, 0)
+        other_ends_at, other_births_at = _instant(other_ends, of, 1), _instant(other_births, to, 0)
+        first = min(ends_at, births_at, other_ends_at, other_births_at)
         if first != instant:
-            made = write_changes(
-                words, width, keys, columns, kinds, nodes, scratch, groups, olds, some, instant,
-                rows, made,
-            )  # fmt: skip
+            made = write_changes(work, some, instant, made)
             some, instant = ZERO, first
             ended = instant == NEVER_US
-        if _instant(ends, at, 1) == instant and not ended:
-            at, some, most = _take_sides(
-                ends, at, instant, 1, 0, words, width, partners, partner_width, right_at, kinds,
-                nodes, free, groups, olds, some, most,
-            )  # fmt: skip
+        if ends_at == instant and not ended:
+            at, some, most = _take_sides(ends, at, instant, 1, 0, work, some, most)
             ended = more[0] and at == Place(ends.ids.size)
-        if _instant(births, by, 0) == instant and not ended:
-            by, some, most = _take_sides(
-                births, by, instant, 0, 0, words, width, partners, partner_width, right_at, kinds,
-                nodes, free, groups, olds, some, most,
-            )  # fmt: skip
+        if births_at == instant and not ended:
+            by, some, most = _take_sides(births, by, instant, 0, 0, work, some, most)
             ended = more[1] and by == Place(births.ids.size)
-        if _instant(other_ends, of, 1) == instant and not ended:
-            of, some, most = _take_sides(
-                other_ends, of, instant, 1, 1, words, width, partners, partner_width, right_at,
-                kinds, nodes, free, groups, olds, some, most,
-            )  # fmt: skip
+        if other_ends_at == instant and not ended:
+            of, some, most = _take_sides(other_ends, of, instant, 1, 1, work, some, most)
             ended = more[2] and of == Place(other_ends.ids.size)
-        if _instant(other_births, to, 0) == instant and not ended:
-            to, some, most = _take_sides(
-                other_births, to, instant, 0, 1, words, width, partners, partner_width, right_at,
-                kinds, nodes, free, groups, olds, some, most,
-            )  # fmt: skip
+        if other_births_at == instant and not ended:
+            to, some, most = _take_sides(other_births, to, instant, 0, 1, work, some, most)
             ended = more[3] and to == Place(other_births.ids.size)
     heads[0], heads[1], heads[2], heads[3] = at, by, of, to
     progress[0], progress[1], progress[2], progress[3] = signed(made), signed(some), instant, most

@@ -136,9 +136,34 @@ class ResultRows(NamedTuple):
         return ResultRows(*some)
 
 
+class GroupWork(NamedTuple):
+    """What the inlined kernels of aggregates need: arrays are `borrowed`, and places are unsigned.
+
+    has_others: some reads are not COUNT or WHOLE.
+    rows: the output. scratch: [3, SCRATCH], for reads. Others: as of the tuples above.
+    """
+
+    terms: Places
+    reads: Places
+    columns: Places
+    is_scalar: bool
+    has_others: bool
+    width: np.uint64
+    partner_width: np.uint64
+    right_at: np.uint64
+    words: Int64s
+    keys: Int64s
+    partners: Int64s
+    nodes: Nodes
+    free: Int64s
+    groups: Places
+    olds: NDArray[np.int64]
+    rows: ResultRows
+    scratch: NDArray[np.int64]
+
+
 @njit(nogil=True, cache=True, inline="always")
-def has_other_reads(reads: Places) -> bool:
-    """Return whether there are reads that are not COUNT or WHOLE."""
+def _has_other_reads(reads: Places) -> bool:
     has_others = False
     for read in range(reads.shape[0]):
         has_others |= reads[read, READ] > _READ_WHOLE
@@ -146,8 +171,7 @@ def has_other_reads(reads: Places) -> bool:
 
 
 @njit(nogil=True, cache=True, inline="always")
-def borrowed_rows(out: ResultRows) -> ResultRows:
-    """Return the output as `borrowed` arrays."""
+def _borrowed_rows(out: ResultRows) -> ResultRows:
     return ResultRows(
         borrowed(out.times),
         borrowed(out.instants),
@@ -155,6 +179,36 @@ def borrowed_rows(out: ResultRows) -> ResultRows:
         borrowed(out.weight),
         borrowed(out.results),
         borrowed(out.nulls),
+    )
+
+
+@njit(nogil=True, cache=True, inline="always")
+def borrowed_work(
+    layout: Layout,
+    state: GroupState,
+    touched: TouchedGroups,
+    out: ResultRows,
+    scratch: NDArray[np.int64],
+) -> GroupWork:
+    """Return the arrays of a call of a kernel, which its caller holds."""
+    return GroupWork(
+        borrowed(layout.terms),
+        borrowed(layout.reads),
+        borrowed(layout.columns),
+        layout.is_scalar,
+        _has_other_reads(layout.reads),
+        Place(layout.width),
+        Place(layout.partner_width),
+        Place(layout.right_at),
+        borrowed(state.words),
+        borrowed(state.keys),
+        borrowed(state.partners),
+        borrowed(state.nodes),
+        borrowed(state.free),
+        borrowed(touched.groups),
+        borrowed(touched.olds),
+        _borrowed_rows(out),
+        borrowed(scratch),
     )
 
 
@@ -175,16 +229,10 @@ def _add_whole(words: Int64s, at: np.uint64, value: int, times: int) -> None:
 
 @njit(nogil=True, cache=True, inline="always")
 def add_row(
-    words: Int64s,
-    base: np.uint64,
-    terms: Places,
-    values: NDArray[np.int64],
-    row: np.uint64,
-    times: int,
-    nodes: Nodes,
-    free: Int64s,
+    work: GroupWork, base: np.uint64, values: NDArray[np.int64], row: np.uint64, times: int
 ) -> None:
     """Add a row of the one input to the terms of its group."""
+    words, terms = work.words, work.terms
     for term in range(terms.shape[0]):
         if values[row, 0] & signed(terms[term, NULLS]) == 0:
             kept, at = terms[term, KEPT], base + terms[term, AT]
@@ -193,25 +241,25 @@ def add_row(
                 _add_whole(words, at + ONE, values[row, terms[term, FIRST]], times)
             elif kept != _COUNT:
                 first, second = values[row, terms[term, FIRST]], values[row, terms[term, SECOND]]
-                add_others(words, signed(at), kept, first, second, times, term, nodes, free)
+                add_others(
+                    words, signed(at), kept, first, second, times, term, work.nodes, work.free
+                )
 
 
 @njit(nogil=True, cache=True, inline="always")
 def add_pairs(
-    words: Int64s,
+    work: GroupWork,
     base: np.uint64,
-    partners: Int64s,
     partner: np.uint64,
-    terms: Places,
     side: int,
     values: NDArray[np.int64],
     row: np.uint64,
     times: int,
     copies: int,
-    nodes: Nodes,
-    free: Int64s,
 ) -> None:
     """Add the pairs of a row to the terms of its group, and the row to those of its key."""
+    words, partners, terms = work.words, work.partners, work.terms
+    nodes, free = work.nodes, work.free
     for term in range(terms.shape[0]):
         kept, at = terms[term, KEPT], base + terms[term, AT]
         place = partner + terms[term, PARTNER_AT]
@@ -239,42 +287,35 @@ def add_pairs(
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _read_again(
-    words: Int64s,
-    base: np.uint64,
-    terms: Places,
-    reads: Places,
-    nodes: Nodes,
-    scratch: NDArray[np.int64],
-) -> None:
+def _read_again(work: GroupWork, base: np.uint64) -> None:
     """Set the words of reads that are not COUNT or WHOLE."""
+    words, terms, reads = work.words, work.terms, work.reads
     for read in range(reads.shape[0]):
         if reads[read, READ] > _READ_WHOLE:
             at = base + reads[read, CACHED]
             words[at], words[at + ONE] = read_others(
-                words, signed(base), terms, reads, read, nodes, scratch
+                words, signed(base), terms, reads, read, work.nodes, work.scratch
             )
 
 
 @njit(nogil=True, cache=True, inline="always")
-def touch_group(
-    words: Int64s,
-    base: np.uint64,
-    group: np.uint64,
-    terms: Places,
-    reads: Places,
-    groups: NDArray[np.uint64],
-    olds: NDArray[np.int64],
-    which: Row,
-) -> None:
+def touch_group(work: GroupWork, base: np.uint64, group: np.uint64, which: Row) -> None:
     """Note a group as touched, with its result; of some reads, what was read last."""
-    groups[which], olds[which, 0] = group, words[base] >> 1
+    words, olds, reads = work.words, work.olds, work.reads
+    work.groups[which], olds[which, 0] = group, words[base] >> 1
     words[base] += 1
     for read in range(reads.shape[0]):
-        at, to = base + terms[reads[read, OF], AT], 1 + RESULT_WORDS * read
+        at, to = base + work.terms[reads[read, OF], AT], 1 + RESULT_WORDS * read
         olds[which, to] = words[at]
         first, second = _words_read(words, base, at, reads, read)
         olds[which, to + 1], olds[which, to + 2] = first, second
+
+
+@njit(nogil=True, cache=True, inline="always")
+def whole_sum(low: int, high: int) -> tuple[int, int]:
+    """The low and the high word of a sum in its two digits."""
+    first = (high << 32) + low
+    return first, (high - (first >> 32)) >> 32
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -284,9 +325,7 @@ def _words_read(
     """Two words of a read. at: place of its term."""
     first = second = 0
     if reads[read, READ] == _READ_WHOLE:
-        high = words[at + TWO]
-        first = (high << 32) + words[at + ONE]
-        second = (high - (first >> 32)) >> 32
+        first, second = whole_sum(words[at + ONE], words[at + TWO])
     elif reads[read, READ] > _READ_WHOLE:
         cached = base + reads[read, CACHED]
         first, second = words[cached], words[cached + ONE]
@@ -294,90 +333,70 @@ def _words_read(
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _write_change(
-    words: Int64s,
-    base: np.uint64,
-    terms: Places,
-    reads: Places,
-    columns: Places,
-    key: int,
-    olds: NDArray[np.int64],
-    which: Row,
-    instant: int,
-    is_scalar: bool,
-    rows: ResultRows,
+def write_heads(rows: ResultRows, made: np.uint64, new: np.uint64, key: int, instant: int) -> None:
+    """Write what the old and the new row of a group have beside results."""
+    rows.times[made], rows.instants[made], rows.keys[made] = instant - 1, instant, key
+    rows.times[new], rows.instants[new], rows.keys[new] = instant - 1, instant, key
+    rows.weight[made], rows.weight[new] = -1, 1
+
+
+@njit(nogil=True, cache=True, inline="always")
+def write_both(
+    results: NDArray[np.int64],
+    column: np.uint64,
     made: np.uint64,
+    new: np.uint64,
+    before: int,
+    now: int,
+) -> None:
+    """Write a word of the old and of the new row, if an aggregate needs it."""
+    if column != NOWHERE:
+        results[column, made] = before
+        results[column, new] = now
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _write_change(
+    work: GroupWork, base: np.uint64, key: int, which: Row, instant: int, made: np.uint64
 ) -> np.uint64:
     """Write the old and the new row of a group, if they differ; return how many rows there are.
 
     A row of an empty group is overwritten by the next one: which rows there are cannot be
     predicted, so branches on it are slow.
     """
-    results, nulls = rows.results, rows.nulls
+    words, olds, reads, columns = work.words, work.olds, work.reads, work.columns
+    results, nulls, is_scalar = work.rows.results, work.rows.nulls, work.is_scalar
     was, now = olds[which, 0], words[base] >> 1
     new, differ = made + Place(is_scalar | (was > 0)), was != now
-    rows.times[made], rows.instants[made], rows.keys[made] = instant - 1, instant, key
-    rows.times[new], rows.instants[new], rows.keys[new] = instant - 1, instant, key
-    rows.weight[made], rows.weight[new] = -1, 1
-    if columns[0] != NOWHERE:
-        results[columns[0], made] = was
-        results[columns[0], new] = now
+    write_heads(work.rows, made, new, key, instant)
+    write_both(results, columns[0], made, new, was, now)
     for read in range(reads.shape[0]):
-        at, to = base + terms[reads[read, OF], AT], 1 + RESULT_WORDS * read
+        at, to = base + work.terms[reads[read, OF], AT], 1 + RESULT_WORDS * read
         count, is_whole = words[at], reads[read, READ] == _READ_WHOLE
         first, second = _words_read(words, base, at, reads, read)
-        before, first_before, second_before = (
-            olds[which, to],
-            olds[which, to + 1],
-            olds[which, to + 2],
-        )
-        nulls[read, made] = (before == 0) | (is_whole & (second_before != 0))
+        before, old_first, old_second = olds[which, to], olds[which, to + 1], olds[which, to + 2]
+        nulls[read, made] = (before == 0) | (is_whole & (old_second != 0))
         nulls[read, new] = (count == 0) | (is_whole & (second != 0))
-        if columns[to] != NOWHERE:
-            results[columns[to], made] = before
-            results[columns[to], new] = count
-        if columns[to + 1] != NOWHERE:
-            results[columns[to + 1], made] = first_before
-            results[columns[to + 1], new] = first
-        if columns[to + 2] != NOWHERE:
-            results[columns[to + 2], made] = second_before
-            results[columns[to + 2], new] = second
-        differ |= (count != before) | (first != first_before) | (second != second_before)
+        write_both(results, columns[to], made, new, before, count)
+        write_both(results, columns[to + 1], made, new, old_first, first)
+        write_both(results, columns[to + 2], made, new, old_second, second)
+        differ |= (count != before) | (first != old_first) | (second != old_second)
     return new + Place(is_scalar | (now > 0)) if differ else made
 
 
 @njit(nogil=True, cache=True, inline="always")
-def write_changes(
-    words: Int64s,
-    width: np.uint64,
-    keys: Int64s,
-    columns: Places,
-    layout: tuple[Places, Places, bool, bool],
-    nodes: Nodes,
-    scratch: NDArray[np.int64],
-    groups: NDArray[np.uint64],
-    olds: NDArray[np.int64],
-    some: np.uint64,
-    instant: int,
-    rows: ResultRows,
-    made: np.uint64,
-) -> np.uint64:
-    """Write the changes of the groups that an instant has touched.
-
-    layout: terms, reads, whether there is one group, and whether some reads are not COUNT or WHOLE.
-    """
-    terms, reads, is_scalar, has_others = layout
+def write_changes(work: GroupWork, some: np.uint64, instant: int, made: np.uint64) -> np.uint64:
+    """Write the changes of the groups that an instant has touched."""
+    words, keys, groups = work.words, work.keys, work.groups
     for which in range(ZERO, some):
         soon = groups[min(which + TWO * AHEAD, some - ONE)]
-        bring_near(words, soon, width)
+        bring_near(words, soon, work.width)
         prefetch(keys, signed(soon))
         group = groups[which]
-        base = group * width
+        base = group * work.width
         words[base] -= 1
-        if has_others:
-            _read_again(words, base, terms, reads, nodes, scratch)
+        if work.has_others:
+            _read_again(work, base)
         key = keys[group] if keys.size > 0 else signed(group)
-        made = _write_change(
-            words, base, terms, reads, columns, key, olds, which, instant, is_scalar, rows, made
-        )
+        made = _write_change(work, base, key, which, instant, made)
     return made
