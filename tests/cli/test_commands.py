@@ -295,6 +295,17 @@ def test_a_standing_query_can_be_asked_by_name(data, capfd):
     assert run(["sql", "-d", data, "--query", "misses"]) == ExitCode.USAGE
 
 
+def test_parts_of_an_interval_are_a_table_on_a_terminal_and_rows_in_json(data, capfd):
+    create = "CREATE QUERY total AS SELECT COUNT(*) AS n FROM requests"
+    assert run(["sql", "-d", data, "-c", create]) == ExitCode.FINE
+    part, whole = rows(capfd, "sql", "-d", data, "-c", "EXPLAIN PRECISION total")
+    assert (part["part"], part["lower"], part["upper"]) == ("synopsis", 0, 0)
+    assert (whole["part"], whole["value"], whole["bound"]) == ("interval", ROWS, "exact")
+    text = ["sql", "-d", data, "-o", "table", "-c", "EXPLAIN PRECISION total"]
+    assert run(text) == ExitCode.FINE
+    assert capfd.readouterr().out.startswith(f"n: {ROWS}, exact\n")
+
+
 @pytest.mark.slow
 def test_a_file_may_lack_what_may_be_null_and_rows_without_a_time_may_be_skipped(tmp_path, capfd):
     directory, whole, some = str(tmp_path / "data"), tmp_path / "a.csv", tmp_path / "b.csv"

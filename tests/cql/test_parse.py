@@ -32,6 +32,7 @@ from shedder.cql.statements.statement import (
     DropStream,
     Explain,
     ExplainAllocation,
+    ExplainPrecision,
     LandmarkWindow,
     OrderKey,
     RangeWindow,
@@ -385,6 +386,9 @@ def test_the_other_statements_are_read() -> None:
     assert parse("ALTER QUERY q SET ACTIVE") == AlterActivity("q", active=True)
     assert parse('ALTER QUERY "weight" SET INACTIVE;') == AlterActivity("weight", active=False)
     assert parse("EXPLAIN ALLOCATION") == ExplainAllocation()
+    assert parse("explain precision q;") == ExplainPrecision("q")
+    assert parse('EXPLAIN PRECISION "precision"') == ExplainPrecision("precision")
+    assert parse("EXPLAIN precision;") == parse('EXPLAIN "precision"') == Explain("precision")
     assert parse('EXPLAIN "allocation"') == Explain("allocation")
     assert parse("ALTER QUERY q SET THINNING 1/8;") == AlterQuery("q", 3)
     assert parse("alter query q set thinning 1 / 1") == AlterQuery("q", 0)

@@ -101,6 +101,23 @@ def test_a_query_is_thinned_and_reads_everything_again(database):
         database.execute("ALTER QUERY absent SET THINNING 1/2")
 
 
+def test_parts_of_an_interval_add_up_to_what_the_answer_shows(database):
+    query = database.register("total", TOTAL)
+    database.execute("ALTER QUERY total SET THINNING 1/8")
+    database.push("trades", trades(5_000))
+    explained = database.execute("EXPLAIN PRECISION total")
+    *parts, whole = (row for row in explained.rows() if row["output"] == "total")
+    shown = query.answer().estimate(0, "total")
+    assert [part["part"] for part in parts] == ["thinning"]
+    assert sum(part["lower"] for part in parts) == shown.value - shown.low > 0
+    assert sum(part["upper"] for part in parts) == shown.high - shown.value
+    assert (whole["low"], whole["high"], whole["bound"]) == (shown.low, shown.high, "interval")
+    assert parts[0]["saved_per_ns"] > 0
+    lines = str(explained).splitlines()
+    assert lines[0] == "n: 5000, exact"
+    assert any(line.startswith("  thinning ") and line.count(" none") == 2 for line in lines)
+
+
 def test_a_subscriber_gets_each_slide(database):
     query = database.register("counts", COUNTS)
     slides = query.subscribe()

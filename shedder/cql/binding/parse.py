@@ -56,6 +56,7 @@ from shedder.cql.statements.statement import (
     DropView,
     Explain,
     ExplainAllocation,
+    ExplainPrecision,
     Purge,
     Scrub,
     Select,
@@ -253,6 +254,7 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
             | AlterActivity()
             | AlterOverload()
             | ExplainAllocation()
+            | ExplainPrecision()
             | Describe()
         ):
             return raw

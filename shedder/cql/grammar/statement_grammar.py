@@ -40,6 +40,7 @@ from shedder.cql.statements.statement import (
     DropTable,
     DropView,
     ExplainAllocation,
+    ExplainPrecision,
     Purge,
     Scrub,
     Show,
@@ -179,12 +180,14 @@ def _describe(parser: Parser) -> Describe:
     return Describe(read_name(parser, "the name of a stream, table or query"))
 
 
-def _explain(parser: Parser) -> RawExplain | ExplainAllocation:
+def _explain(parser: Parser) -> RawExplain | ExplainAllocation | ExplainPrecision:
     if begins_query(parser):
         return RawExplain(read_query(parser))
     plain = parser._curr and parser._curr.token_type is not TokenType.IDENTIFIER
     if plain and parser._match_text_seq("ALLOCATION"):  # In quotes it is a query's name.
         return ExplainAllocation()
+    if plain and _begins_precision(parser):
+        return ExplainPrecision(read_name(parser, "the name of a standing query"))
     if parser._match(TokenType.CREATE):
         if parser._match_text_seq("VIEW"):
             return RawExplain(read_create_view(parser))
@@ -192,6 +195,11 @@ def _explain(parser: Parser) -> RawExplain | ExplainAllocation:
             fail(parser, "expected QUERY or VIEW, a name, AS and a SELECT")
         return RawExplain(_create_query(parser))
     return RawExplain(read_name(parser, "SELECT, CREATE QUERY, CREATE VIEW or the name of a query"))
+
+
+def _begins_precision(parser: Parser) -> bool:
+    """Read PRECISION before a name; alone it is the name of a query."""
+    return bool(parser._next) and bool(parser._match_text_seq("PRECISION"))
 
 
 _CREATED: dict[str, Callable[[Parser], object]] = {

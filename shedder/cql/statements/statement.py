@@ -415,6 +415,13 @@ class ExplainAllocation:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainPrecision:
+    """EXPLAIN PRECISION name of a standing query."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
 class Show:
     """SHOW STREAMS | QUERIES | VIEWS | TABLES | RUNS | INDEXES | ROLLUPS | TENANTS."""
 
@@ -457,6 +464,7 @@ Statement = (
     | Purge
     | Explain
     | ExplainAllocation
+    | ExplainPrecision
     | Show
     | Describe
 )

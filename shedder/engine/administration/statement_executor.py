@@ -235,6 +235,10 @@ def _explain_allocation(_: cql.ExplainAllocation, call: StatementCall) -> Answer
     return Answer(shares.filter([row is None or row in own for row in shares["query"].to_pylist()]))
 
 
+def _explain_precision(statement: cql.ExplainPrecision, call: StatementCall) -> Answer:
+    return Answer(call.services.queries.precision(statement.query))
+
+
 def _insert(statement: cql.Insert, call: StatementCall) -> Answer:
     if statement.stream in call.services.core.tables:
         return insert_rows(call.services, statement, call.timeout_s)
@@ -353,6 +357,7 @@ HANDLERS: Mapping[type[Any], Callable[[Any, StatementCall], Answer]] = MappingPr
         cql.Purge: _purge,
         cql.Explain: _explain,
         cql.ExplainAllocation: _explain_allocation,
+        cql.ExplainPrecision: _explain_precision,
         cql.Show: _show,
         cql.Describe: _describe,
     }

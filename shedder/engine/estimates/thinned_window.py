@@ -45,7 +45,7 @@ def window_parts(
         if aggregate.function in THINNED.refused:
             sides = [_at_one_share(merged, at) for at in of_two]
             found[aggregate] = FullPart(*sides, shown_by_chance=is_chance)
-        elif any(any(_of(merged, at)) for at in of_two):
+        elif any(was_thinned(merged, at) for at in of_two):
             first, *others = (_thinned_part(query_state, merged, at) for at in of_two)
             found[aggregate] = replace(first, partner=others[0]) if others else first
         else:
@@ -77,6 +77,11 @@ def _of(merged: Merged, part: int) -> Iterator[tuple[int, Segment]]:
     for (at, level), segment in sorted(merged.pane.segments.items(), key=lambda item: item[0]):
         if at == part and segment.population:
             yield level, segment
+
+
+def was_thinned(merged: Merged, part: int) -> bool:
+    """Return whether any tuples of the window were read thinned by a part."""
+    return any(True for _ in _of(merged, part))
 
 
 def levels_of(query_state: QueryState, merged: Merged) -> dict[Aggregate, int]:

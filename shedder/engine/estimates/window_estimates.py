@@ -18,8 +18,10 @@ from shedder.engine.estimates.thinned_window import (
     note_of,
     skipped_rows,
     smallest_share,
+    was_thinned,
     window_parts,
 )
+from shedder.engine.synopsis_plans.synopsis_plan import SKETCHES
 from shedder.engine.window_state.merged_window import Merged, merged_window
 from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.answers.answer import MissingGroups
@@ -43,6 +45,7 @@ def window_evidence(
     watermark_us: int | None,
     position: int,
     query: BoundQuery | None = None,
+    counts_others: bool = True,
 ) -> Evidence:
     """Merge the panes of a window and ask them.
 
@@ -52,6 +55,7 @@ def window_evidence(
       confidences: what each aggregate's interval is asked to hold with.
       watermark_us, position: the stream's, for the record.
       query: the standing one with another confidence; the standing one when None.
+      counts_others: intervals allow for tuples of a group that are among those of other groups.
     """
     merged = merged_window(query_state, span)
     query = query_state.query if query is None else query
@@ -60,6 +64,8 @@ def window_evidence(
         at: BoundQuery, confidences: Mapping[Aggregate, float], of: Collection[Aggregate]
     ) -> Evidence:
         evidence = _evidence_at(query_state, span, merged, at, confidences, of)
+        if counts_others and not (query_state.grid.slides and span.end_us is None):
+            evidence = _with_others(query_state, merged, evidence)
         return replace(evidence, watermark_us=watermark_us, position=position)
 
     def again(
@@ -132,7 +138,21 @@ def _evidence_at(
         evidence = replace(evidence, notes=(*evidence.notes, query_state.panes.widths.note))
     if query_state.grid.slides and span.end_us is None:
         return _before_the_first(evidence)
-    return _with_others(query_state, merged, evidence)
+    return evidence
+
+
+def error_parts(query_state: QueryState, span: Span) -> dict[Aggregate, tuple[str, ...]]:
+    """Return what the errors of each aggregate of a window come from, before any is widened."""
+    merged, plan = merged_window(query_state, span), query_state.plan
+    found: dict[Aggregate, tuple[str, ...]] = {}
+    for aggregate, *places in zip(
+        query_state.query.aggregates, plan.answers, plan.partners, strict=True
+    ):
+        parts = [at for at in places if at is not None]
+        names = ["thinning"] if any(was_thinned(merged, at) for at in parts) else []
+        names += ["sketch"] if plan.parts[parts[0]].kind in SKETCHES else []
+        found[aggregate] = tuple(names) or ("synopsis",)
+    return found
 
 
 def _known(found: Iterable[tuple[Aggregate, T | None]]) -> dict[Aggregate, T]:

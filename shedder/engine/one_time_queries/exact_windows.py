@@ -69,7 +69,7 @@ class ExactWindows:
             with question.snapshot:
                 evidence = self._reader.read(question, self._reader.way(question))
                 answer = finish(question.query, evidence)
-            self._core.executor.post(lambda: standing_query.tell_exact(answer))
+            self._core.executor.post(lambda: standing_query.tell_exact(answer, evidence))
         except ShedderError as error:
             _log.warning("exact_slide_failed", query=standing_query.state.name, error=str(error))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pyarrow as pa
+
 from shedder.cql.binding.new_names import check_new_name, check_outputs
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import (
@@ -14,12 +16,14 @@ from shedder.cql.statements.statement import (
     aggregates_of_one_stream,
 )
 from shedder.engine.allocation.rebalancer import Rebalancer
+from shedder.engine.allocation.width_prices import width_prices
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
 from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.engine.rebuild.row_query_factory import rows_of_table
+from shedder.engine.registration.explain_precision import precision_of
 from shedder.engine.registration.explain_query import explain, explain_row_query
 from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.registrar import Registrar
@@ -219,6 +223,24 @@ class QueryRegistry:
         """What a standing query keeps and predicts."""
         costs = self._overload.cost_ns(standing_query.state.name)
         return self.core.look(lambda: explain(stream, standing_query, costs))
+
+    def precision(self, name: str) -> pa.Table:
+        """Return the parts of each interval of the present answer of a query.
+
+        Raises:
+          UnknownQuery. BadQuery: the result of the query is rows.
+        """
+        self._lifetime.check_open()
+        if self.core.row_query(name) is not None:
+            raise BadQuery(
+                f"EXPLAIN PRECISION is for queries of aggregates over one stream; the result of "
+                f"{name!r} is rows"
+            )
+        stream, standing_query = self.core.standing_query(name)
+        found = [each for each in self._sharing.requests() if each.name == name]
+        group_bytes_max = self.core.settings.group_bytes_max
+        prices = width_prices(found[0], group_bytes_max=group_bytes_max) if found else {}
+        return self.core.look(lambda: precision_of(stream, standing_query, prices))
 
     def explain_rows(self, query: RowQuery) -> str:
         """Return what a row query reads and holds."""

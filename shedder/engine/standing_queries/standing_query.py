@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -10,7 +10,7 @@ import structlog
 from shedder.archive.metadata.deleted_positions import Deletion
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract
-from shedder.engine.estimates.window_estimates import window_evidence
+from shedder.engine.estimates.window_estimates import error_parts, window_evidence
 from shedder.engine.runtime.subscribers import AnswerUpdate, Subscribers
 from shedder.engine.standing_queries.answer_audits import AnswerAudits
 from shedder.engine.standing_queries.deletion_notes import allow_for_deleted
@@ -28,6 +28,7 @@ from shedder.queries.evidence.answer_builder import finish, needs_exact, shown_e
 from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.late_tuple_bounds import widen_late
+from shedder.queries.evidence.precision_parts import EvidenceStep
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.frame import Frame
 from shedder.streams.windows import Span
@@ -60,13 +61,15 @@ class StreamFacts:
     lost: LostTuples
     deletions: Callable[[], Sequence[Deletion]]
 
-    def widen(self, evidence: Evidence, query: BoundQuery) -> Evidence:
+    def steps(self, evidence: Evidence, query: BoundQuery) -> Iterator[EvidenceStep]:
         """Account for tuples that were too late for their panes, were dropped, or were lost."""
         if evidence.late:
             evidence = widen_late(query, evidence, self.basics)
+            yield EvidenceStep("late tuples", evidence)
         by_chance = self.drops_by_chance
         evidence = self.drops.widen(query, evidence, self.basics, by_chance=by_chance)
-        return self.lost.widen(query, evidence)
+        yield EvidenceStep("dropped tuples", evidence)
+        yield EvidenceStep("lost tuples", self.lost.widen(query, evidence))
 
 
 class StandingQuery:
@@ -110,6 +113,7 @@ class StandingQuery:
         self._whole_from: int | None = None  # The first window end whose panes have all been read.
         self._span: Span | None = None  # The newest answer's window, and how many were late for it.
         self._late = 0
+        self._exact: Evidence | None = None  # Of the archive, if the newest answer is made of it.
         self._answer_exactly = answer_exactly
         self.weight = query_state.query.weight
         self.active = True
@@ -296,10 +300,8 @@ class StandingQuery:
         if self.measured.wanted:
             shown = shown_evidence(self.state.query, evidence)
             self.measured.look(self.state.query, self.state.plan, shown)
-        try:
-            answer: AnswerUpdate = self._marked(finish(self.state.query, evidence))
-        except ShedderError as error:  # contract FAIL: the slide errs, the query goes on
-            answer = error
+        answer = self._answer_of(evidence)
+        self._exact = None
         self.behind = self.outdated = False
         self.deferred_windows = 0
         self._span, self._late = span, evidence.late
@@ -311,17 +313,27 @@ class StandingQuery:
             self._answer_exactly(self, span)
         return answer
 
+    def _answer_of(self, evidence: Evidence) -> AnswerUpdate:
+        try:
+            return self._marked(finish(self.state.query, evidence))
+        except ShedderError as error:  # contract FAIL: the slide errs, the query goes on
+            return error
+
     def tell(self, update: AnswerUpdate) -> None:
         """This is the newest answer now."""
         self.latest = update
         self.listeners.tell(update)
 
-    def tell_exact(self, answer: Answer) -> None:
-        """The archive has answered a window; a newer window's answer stays the newest."""
+    def tell_exact(self, answer: Answer, evidence: Evidence) -> None:
+        """The archive has answered a window; a newer window's answer stays the newest.
+
+        evidence: of the archive, that the answer was made of.
+        """
         newest, answer = self.latest, self._marked(answer)
         if isinstance(newest, Answer) and (newest.end_us or 0) > (answer.end_us or 0):
             self.listeners.tell(answer)
         else:
+            self._exact = evidence
             self.tell(answer)
 
     @property
@@ -353,16 +365,71 @@ class StandingQuery:
             position=stream.position,
             query=query,
         )
-        evidence = self.lost.widen(self.state.query, stream.widen(evidence, self.state.query))
-        deletions = stream.deletions()
-        if deletions:
-            self.deleted.look(deletions, self.state, stream.position)
-            pending = self.deleted.pending(deletions, self.state.grid, span)
-            evidence = allow_for_deleted(evidence, pending)
+        *_, last = self._widening(stream, span, evidence)
+        evidence = last.evidence
         if "rewrite" in self.granted:
             note = f"rewritten to keep its limits: {self.granted['rewrite']}"
             evidence = replace(evidence, notes=(*evidence.notes, note))
         return evidence
+
+    def _widening(
+        self, stream: StreamFacts, span: Span, evidence: Evidence
+    ) -> Iterator[EvidenceStep]:
+        """The steps behind the evidence of panes: for tuples that the panes lack, or have still."""
+        query = self.state.query
+        for step in stream.steps(evidence, query):
+            evidence = step.evidence
+            yield step
+        evidence = self.lost.widen(query, evidence)
+        yield EvidenceStep("lost tuples", evidence)
+        deletions = stream.deletions()
+        if deletions:
+            self.deleted.look(deletions, self.state, stream.position)
+            pending = self.deleted.pending(deletions, self.state.grid, span)
+            yield EvidenceStep("deleted rows", allow_for_deleted(evidence, pending))
+
+    def explained_steps(self, stream: StreamFacts) -> list[EvidenceStep]:
+        """Return the steps in which the intervals of the newest answer were made.
+
+        The newest answer is made again if it would be another one now.
+
+        Raises:
+          InternalError: the query has failed.
+        """
+        if self.failed:
+            raise InternalError(self.failed)
+        if self.stale or self._span is None:
+            self.refresh(stream)
+        if self._exact is not None:
+            return [EvidenceStep("archive", self._exact)]
+        assert self._span is not None, "a query that was answered has a window"
+        span = self._span
+        panes, counted = (
+            window_evidence(
+                self.state,
+                span,
+                confidences=self._confidences,
+                watermark_us=stream.watermark_us,
+                position=stream.position,
+                counts_others=counts_others,
+            )
+            for counts_others in (False, True)
+        )
+        steps = [EvidenceStep("panes", panes, error_parts(self.state, span), spends=True)]
+        if counted.others is None:
+            counted = panes
+        else:
+            steps.append(EvidenceStep("groups without room", counted))
+        steps += self._widening(stream, span, counted)
+        self._make_newest(self.evidence(stream, span))
+        return steps
+
+    def _make_newest(self, evidence: Evidence) -> None:
+        """Replace the newest answer if panes have changed below it since it was made."""
+        update = self._answer_of(evidence)
+        tables = [each.table for each in (update, self.latest) if isinstance(each, Answer)]
+        if len(tables) < 2 or not tables[0].equals(tables[1]):
+            self.latest = update
 
 
 def status_of(standing_query: StandingQuery) -> dict[str, str]:

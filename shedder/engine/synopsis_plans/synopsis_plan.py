@@ -49,6 +49,16 @@ BY_HASH = (
     SynopsisKind.DISTINCT,
     SynopsisKind.THETA,
 )  # They are thinned by the hash of what they count.
+SKETCHES = frozenset(
+    {
+        SynopsisKind.DISTINCT,
+        SynopsisKind.THETA,
+        SynopsisKind.BUCKETS,
+        SynopsisKind.FREQUENT,
+        SynopsisKind.COUNTERS,
+        *RANKED,
+    }
+)  # They err although they read all tuples.
 ENDS_IN_TIME = (SynopsisKind.FIRST_LAST, SynopsisKind.TEXT_FIRST_LAST)
 
 

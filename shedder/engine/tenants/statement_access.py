@@ -125,6 +125,7 @@ STATEMENTS: Mapping[type[Any], StatementAccess] = MappingProxyType(
             _row(cql.CreateInsert, Scope.DEFINE, _created_insert),
             _row(cql.Explain, Scope.QUERY, _explained),
             _row(cql.ExplainAllocation, Scope.QUERY),  # Of the caller's queries.
+            _row(cql.ExplainPrecision, Scope.QUERY, lambda s: _query(s.query)),
             _row(cql.Show, Scope.QUERY),  # Of the caller's streams and queries.
             _row(cql.Describe, Scope.QUERY, lambda s: _used(NameKind.DESCRIBED, s.name)),
             _row(cql.Insert, Scope.INGEST, _inserted),

@@ -12,6 +12,7 @@ from shedder.cql.text.durations import duration_text
 from shedder.queries.answers.allocation_text import ALLOCATION, LAYOUT, laid_out
 from shedder.queries.answers.control_characters import escaped, escaped_lines
 from shedder.queries.answers.plan_lines import PLAN, wrapped_plan
+from shedder.queries.answers.precision_table import PRECISION, precision_text
 from shedder.queries.answers.printed_answer import GroupsBound, PrintedAnswer
 from shedder.queries.answers.python_rows import plain_rows
 
@@ -33,6 +34,8 @@ def printed(
     layout = (answer.table.schema.metadata or {}).get(LAYOUT)
     if layout == ALLOCATION:
         return escaped_lines(laid_out(answer.table))
+    if layout == PRECISION:
+        return escaped_lines(precision_text(answer.table))
     if layout == PLAN:
         return wrapped_plan(answer.table, columns_max)
     names = [escaped(name) for name in answer.outputs]

@@ -42,7 +42,7 @@ def finish(query: BoundQuery, evidence: Evidence) -> Answer:
     Raises:
       PrecisionUnavailable: the contract is FAIL and a value misses its target.
     """
-    decided, shown = _chosen(query, evidence)
+    decided, shown = chosen(query, evidence)
     groups = Groups(query, shown.evidence)
     columns = [groups.output(output) for output in query.outputs]
     fields: list[pa.Field[Any]] = []
@@ -81,11 +81,11 @@ def shown_evidence(query: BoundQuery, evidence: Evidence) -> Evidence:
     """The evidence of the rows that `finish` shows, with the intervals that it shows."""
     if query.having is None and query.limit is None:
         return evidence
-    decided, shown = _chosen(query, evidence)
+    decided, shown = chosen(query, evidence)
     return shown.evidence.take(decided.rows)
 
 
-def _chosen(query: BoundQuery, evidence: Evidence) -> tuple[Decided, Shown]:
+def chosen(query: BoundQuery, evidence: Evidence) -> tuple[Decided, Shown]:
     """The groups that are shown, and the evidence whose intervals hold for them."""
     groups = Groups(query, evidence)
     together = Groups(query, all_at_once(groups))

@@ -31,6 +31,7 @@ ROWS = {
         "stream or table s, new query q",
     ),
     "EXPLAIN ALLOCATION": ("query", ""),
+    "EXPLAIN PRECISION q": ("query", "query q"),
     "SHOW STREAMS": ("query", ""),
     "SHOW TENANTS": ("query", ""),
     "DESCRIBE s": ("query", "stream, table or query s"),
