@@ -388,6 +388,8 @@ def test_the_other_statements_are_read() -> None:
     assert parse("EXPLAIN ALLOCATION") == ExplainAllocation()
     assert parse("explain precision q;") == ExplainPrecision("q")
     assert parse('EXPLAIN PRECISION "precision"') == ExplainPrecision("precision")
+    question = "SELECT COUNT(*) FROM s"
+    assert parse(f"EXPLAIN PRECISION {question}") == ExplainPrecision(parse(question))
     assert parse("EXPLAIN precision;") == parse('EXPLAIN "precision"') == Explain("precision")
     assert parse('EXPLAIN "allocation"') == Explain("allocation")
     assert parse("ALTER QUERY q SET THINNING 1/8;") == AlterQuery("q", 3)

@@ -22,7 +22,7 @@ from shedder.cql.binding.table_checks import created_table, updated
 from shedder.cql.binding.view_checks import created_insert, created_view
 from shedder.cql.expressions.literals import Bindings, Parameters
 from shedder.cql.grammar.dialect import STATEMENT, Cql, CqlThinning
-from shedder.cql.grammar.explain_node import RawExplain
+from shedder.cql.grammar.explain_node import RawExplain, RawExplainPrecision
 from shedder.cql.grammar.parse_nodes import (
     RawAlterQuery,
     RawAlterStream,
@@ -232,6 +232,10 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
             return CreateRollup(raw.name, select, raw.if_not_exists, raw.lazy)
         case RawExplain():
             return _explained(raw, source, bindings, limits)
+        case RawExplainPrecision(str(name)):
+            return ExplainPrecision(name)
+        case RawExplainPrecision(RawSelect() | RawRelational() as query):
+            return ExplainPrecision(_query(query, source, bindings, limits))
         case RawAlterStream(name, layout):
             translator = Translator(source, bindings, limits)
             return AlterStream(name, said_layout(layout, translator, source))
@@ -254,7 +258,6 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
             | AlterActivity()
             | AlterOverload()
             | ExplainAllocation()
-            | ExplainPrecision()
             | Describe()
         ):
             return raw

@@ -1,4 +1,4 @@
-"""EXPLAIN as it is parsed, with the statement that is explained."""
+"""EXPLAIN and EXPLAIN PRECISION as they are parsed, with what is explained."""
 
 from __future__ import annotations
 
@@ -13,3 +13,10 @@ class RawExplain:
     """EXPLAIN of a query, of a name, or of a query or view that would be created."""
 
     subject: RawSelect | RawRelational | RawCreateQuery | RawCreateInsert | RawCreateView | str
+
+
+@dataclass(frozen=True, slots=True)
+class RawExplainPrecision:
+    """EXPLAIN PRECISION of a query, or of the name of a standing query."""
+
+    query: RawSelect | RawRelational | str

@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import TokenType
 from shedder.cql.grammar.alter_grammar import read_alter
 from shedder.cql.grammar.answer_grammar import read_query, read_select
 from shedder.cql.grammar.dml_grammar import read_delete, read_insert
-from shedder.cql.grammar.explain_node import RawExplain
+from shedder.cql.grammar.explain_node import RawExplain, RawExplainPrecision
 from shedder.cql.grammar.parse_nodes import RawCreateQuery, RawCreateRollup
 from shedder.cql.grammar.pure_parser import Parser
 from shedder.cql.grammar.query_grammar import begins_query
@@ -40,7 +40,6 @@ from shedder.cql.statements.statement import (
     DropTable,
     DropView,
     ExplainAllocation,
-    ExplainPrecision,
     Purge,
     Scrub,
     Show,
@@ -180,14 +179,16 @@ def _describe(parser: Parser) -> Describe:
     return Describe(read_name(parser, "the name of a stream, table or query"))
 
 
-def _explain(parser: Parser) -> RawExplain | ExplainAllocation | ExplainPrecision:
+def _explain(parser: Parser) -> RawExplain | RawExplainPrecision | ExplainAllocation:
     if begins_query(parser):
         return RawExplain(read_query(parser))
     plain = parser._curr and parser._curr.token_type is not TokenType.IDENTIFIER
     if plain and parser._match_text_seq("ALLOCATION"):  # In quotes it is a query's name.
         return ExplainAllocation()
     if plain and _begins_precision(parser):
-        return ExplainPrecision(read_name(parser, "the name of a standing query"))
+        if begins_query(parser):
+            return RawExplainPrecision(read_query(parser))
+        return RawExplainPrecision(read_name(parser, "a SELECT or the name of a standing query"))
     if parser._match(TokenType.CREATE):
         if parser._match_text_seq("VIEW"):
             return RawExplain(read_create_view(parser))

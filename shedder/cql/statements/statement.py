@@ -416,9 +416,9 @@ class ExplainAllocation:
 
 @dataclass(frozen=True, slots=True)
 class ExplainPrecision:
-    """EXPLAIN PRECISION name of a standing query."""
+    """EXPLAIN PRECISION SELECT ..., or the name of a standing query."""
 
-    query: str
+    query: Select | RelationalSelect | str
 
 
 @dataclass(frozen=True, slots=True)

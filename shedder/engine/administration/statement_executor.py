@@ -236,7 +236,15 @@ def _explain_allocation(_: cql.ExplainAllocation, call: StatementCall) -> Answer
 
 
 def _explain_precision(statement: cql.ExplainPrecision, call: StatementCall) -> Answer:
-    return Answer(call.services.queries.precision(statement.query))
+    query, services = statement.query, call.services
+    if isinstance(query, str):
+        return Answer(services.queries.precision(query))
+    if isinstance(query, RelationalSelect) or query.stream in services.core.tables:
+        raise BadQuery(
+            "EXPLAIN PRECISION is for questions of aggregates over one stream, and for names of "
+            "standing queries; EXPLAIN prints the plan of other questions"
+        )
+    return Answer(services.one_time.precision(query, call.timeout_s, call.watch))
 
 
 def _insert(statement: cql.Insert, call: StatementCall) -> Answer:

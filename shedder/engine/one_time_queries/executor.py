@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import structlog
 
 from shedder.archive.layouts.readable_part import ReadablePart
@@ -27,8 +28,11 @@ from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadQuery, BeforeRetention, DiskFull, StorageFailed
 from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.precision_table import precision_table
+from shedder.queries.evidence.precision_parts import interval_parts
 from shedder.queries.one_time.plan import TimeRange
-from shedder.queries.one_time.plan_execution import execute
+from shedder.queries.one_time.plan_execution import execute, find
+from shedder.queries.one_time.scan_prices import scan_prices
 from shedder.queries.one_time.source_choice import choose, explained
 from shedder.streams.live_sample import SampleView
 from shedder.streams.windows import Span, span_of
@@ -76,6 +80,24 @@ class OneTime:
             answer = execute(query, choose(query, known), known.stretch, sources)
         self._note(stream, sources.dropped())
         return answer
+
+    def precision(
+        self, select: Select, timeout_s: float | None, watch: Watch | None = None
+    ) -> pa.Table:
+        """Answer a query, and return the parts of its intervals. Raises: as `ask`."""
+        stream = self._core.stream(select.stream)
+        await_inserted(self._core, (select.stream,))
+        query = _one_time_query(select, stream)
+        progress = Progress(f"precision of an answer from {select.stream}", "tuples")
+        with self._core.tasks.running(progress, watch=watch):
+            deadline = Deadline(timeout_s, progress)
+            with self._sources(stream, query, deadline) as sources:
+                known, clock_s = sources.known, self._core.machine.monotonic_s
+                plan, begin_s = choose(query, known), clock_s()
+                found = find(query, plan, known.stretch, sources)
+                prices = scan_prices(query, found, clock_s() - begin_s)
+        self._note(stream, sources.dropped())
+        return precision_table(*interval_parts(query, found.steps, prices))
 
     def explain(self, select: Select) -> str:
         """The plan by which `answer` would answer, in words."""

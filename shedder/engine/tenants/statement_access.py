@@ -106,8 +106,8 @@ def _inserted(insert: cql.Insert) -> tuple[UsedName, ...]:
     return _relation(insert.stream) + source
 
 
-def _explained(explain: cql.Explain) -> tuple[UsedName, ...]:
-    subject = explain.subject
+def _subject(subject: cql.Statement | str) -> tuple[UsedName, ...]:
+    """The names of what is explained: a statement, or the name of a query."""
     return _query(subject) if isinstance(subject, str) else names_of(subject)
 
 
@@ -123,9 +123,9 @@ STATEMENTS: Mapping[type[Any], StatementAccess] = MappingProxyType(
             _row(cql.CreateView, Scope.DEFINE, lambda s: _new(NameKind.NEW_VIEW, s.name, s.select)),
             _row(cql.DropView, Scope.DEFINE, lambda s: _used(NameKind.VIEW, s.name, s.if_exists)),
             _row(cql.CreateInsert, Scope.DEFINE, _created_insert),
-            _row(cql.Explain, Scope.QUERY, _explained),
+            _row(cql.Explain, Scope.QUERY, lambda s: _subject(s.subject)),
             _row(cql.ExplainAllocation, Scope.QUERY),  # Of the caller's queries.
-            _row(cql.ExplainPrecision, Scope.QUERY, lambda s: _query(s.query)),
+            _row(cql.ExplainPrecision, Scope.QUERY, lambda s: _subject(s.query)),
             _row(cql.Show, Scope.QUERY),  # Of the caller's streams and queries.
             _row(cql.Describe, Scope.QUERY, lambda s: _used(NameKind.DESCRIBED, s.name)),
             _row(cql.Insert, Scope.INGEST, _inserted),

@@ -32,6 +32,7 @@ ROWS = {
     ),
     "EXPLAIN ALLOCATION": ("query", ""),
     "EXPLAIN PRECISION q": ("query", "query q"),
+    "EXPLAIN PRECISION SELECT COUNT(*) FROM s": ("query", "stream or table s"),
     "SHOW STREAMS": ("query", ""),
     "SHOW TENANTS": ("query", ""),
     "DESCRIBE s": ("query", "stream, table or query s"),
