@@ -70,6 +70,7 @@ from shedder.dataflow.planner import graph_of
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
 from shedder.dataflow.rows_window import NewestRows
+from shedder.dataflow.sampled_joins.sampled_join_aggregates import SampledJoinAggregates
 from shedder.dataflow.sharing.shared_source import StreamSource
 from shedder.dataflow.sharing.source_graph import Agrees, SourceGraph
 from shedder.dataflow.step_parts import Parts, finished
@@ -154,6 +155,12 @@ class Dataflow:
     def as_of_us(self) -> int | None:
         """Instant up to which changes are complete; None: there was no step."""
         return self.source_graph.as_of_us
+
+    @property
+    def sampled_join(self) -> SampledJoinAggregates | None:
+        """The aggregates of a join that have bounded bytes; None: there are none."""
+        operators = (node.operator for node in self._graph.nodes)
+        return next((each for each in operators if isinstance(each, SampledJoinAggregates)), None)
 
     @property
     def _graph(self) -> Graph:

@@ -11,14 +11,14 @@ they have distribution-free intervals, and with the groups that are shown they a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synopses.intervals.interval import Intervals
 from synopses.intervals.key_totals.sampled_keys import CertainParts, SampledParts, sampled_key_total
-from synopses.joins.join_totals import JoinTotals
+from synopses.joins.join_totals import JoinTotals, TotalParts
 from synopses.joins.joined_windows import ROUNDING, WHOLE_MAX, JoinedWindows
 from synopses.joins.pane_kernels import Floats, Longs, Words
 from synopses.joins.window_sums import RowTerm
@@ -43,12 +43,14 @@ class JoinGroups:
     """Aggregates of each key that is shown, and then of the other keys if there may be any.
 
     groups_max: keys that are shown.
+    totals: over all keys.
     hashes: uint64 [groups], of the keys that are shown.
     has_others: a further group stands for the other keys.
     """
 
     windows: JoinedWindows
     groups_max: int
+    totals: JoinTotals = field(init=False)
     hashes: Words = field(init=False)
     has_others: bool = field(init=False)
     _known: Longs = field(init=False)  # Places among the kept keys.
@@ -57,6 +59,7 @@ class JoinGroups:
 
     def __post_init__(self) -> None:
         none = np.empty(0, np.int64)
+        self.totals = JoinTotals(self.windows)
         self.hashes, self._known, self._heavy = np.empty(0, np.uint64), none, none
         self.has_others, self._light = False, 0
         if self.windows.is_empty:
@@ -87,20 +90,18 @@ class JoinGroups:
         Raises:
           OverflowError: as `JoinTotals.pairs`.
         """
-        total = JoinTotals(self.windows).pairs(confidence=confidence)
+        total = self.totals.pairs(confidence=confidence)
         return self._counted(RowTerm(), 0, total)
 
     def present(self, window: int, expression: int, *, confidence: float) -> Intervals:
         """COUNT of an expression of one window, as `pairs`."""
-        total = JoinTotals(self.windows).present(window, expression, confidence=confidence)
+        total = self.totals.present(window, expression, confidence=confidence)
         return self._counted(RowTerm(expression, is_present=True), window, total)
 
     def sum(self, window: int, expression: int, *, confidence: float) -> Intervals:
         """SUM of an expression of one window; NaN where no pair with a value is known."""
-        totals = JoinTotals(self.windows)
-        found = self._grouped(
-            RowTerm(expression), window, totals.sum(window, expression, confidence=confidence)
-        )
+        total = self.totals.sum(window, expression, confidence=confidence)
+        found = self._grouped(RowTerm(expression), window, total)
         if self.windows.is_whole(window, expression):
             found = _outward(found)
         pairs = self.present(window, expression, confidence=confidence)
@@ -126,6 +127,23 @@ class JoinGroups:
             high = np.maximum(low, high)
         found = Intervals.of(value, low, high, exact=is_exact)
         return _without_empty(found, pairs)
+
+    @property
+    def known(self) -> int:
+        """Number of groups, the first ones, of whose keys all classes are known."""
+        return len(self._known)
+
+    def parts(self, window: int, term: RowTerm, *, confidence: float) -> TotalParts | None:
+        """Return what the ends of the other keys' total allow for, as `JoinTotals.parts`.
+
+        The bounds of the heavy keys that are shown are among those that are unknown.
+        """
+        found = self.totals.parts(window, term, confidence=confidence)
+        sums = None if found is None or self.windows.is_empty else self._sums(term, window)
+        if found is None or sums is None:
+            return found
+        shown = float(sums.high.sum()) - float(sums.value.sum())
+        return replace(found, unknown=found.unknown + shown)
 
     def hidden(self, *, confidence: float) -> Intervals:
         """The number of other keys that have pairs."""

@@ -14,7 +14,7 @@ small where a is near the average. Both have intervals; a union bound makes that
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,37 @@ _UNIT = 2.0**-52  # Relative, of one operation on doubles.
 _COUNT_SHARE = 0.2  # Of an average's error probability: of the number of its pairs.
 
 
+@dataclass(frozen=True, slots=True)
+class TotalParts:
+    """How far the ends of a total are from its value, by what they allow for.
+
+    below, above: from the value to the low end and to the high end, for keys that were not sampled.
+    unknown: to each end, for the keys that are heavy in some panes only and are not estimated.
+    """
+
+    below: float = 0.0
+    above: float = 0.0
+    unknown: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimated:
+    """A total with its ends, without the rounding of sums."""
+
+    low: float
+    value: float
+    high: float
+    parts: TotalParts = TotalParts()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinTotals:
     """Totals over all pairs of a join."""
 
     windows: JoinedWindows
+    _found: dict[tuple[int, RowTerm, float], tuple[Intervals, TotalParts | None]] = field(
+        init=False, repr=False, default_factory=dict
+    )
 
     def pairs(self, *, confidence: float) -> Intervals:
         """COUNT(*), with whole ends; EXACT where no key was left out.
@@ -114,33 +140,49 @@ class JoinTotals:
         about = over / under if under > 0.0 else 0.0
         return about if math.isfinite(about) else 0.0
 
+    def parts(self, window: int, term: RowTerm, *, confidence: float) -> TotalParts | None:
+        """Return what the ends of a term's total allow for; None: a value or sum is not finite."""
+        self._total(window, term, confidence)
+        return self._found[window, term, confidence][1]
+
     def _total(self, window: int, term: RowTerm, confidence: float) -> Intervals:
         """Return the total of a term over all pairs."""
+        found = self._found.get((window, term, confidence))
+        if found is None:
+            found = self._found[window, term, confidence] = self._computed(window, term, confidence)
+        return found[0]
+
+    def _computed(
+        self, window: int, term: RowTerm, confidence: float
+    ) -> tuple[Intervals, TotalParts | None]:
         if self.windows.is_empty:
-            return _exact(0.0)
+            return _exact(0.0), TotalParts()
         with np.errstate(over="ignore", invalid="ignore"):
             found = self.windows.totals(window, term)
         if found is None:
-            return Intervals.of(np.array([np.nan]), np.array([-np.inf]), np.array([np.inf]))
+            none = Intervals.of(np.array([np.nan]), np.array([-np.inf]), np.array([np.inf]))
+            return none, None
         keys = self.windows.keys
-        low, value, high = self._estimated(found, confidence)
+        total = self._estimated(found, confidence)
+        low, value, high = total.low, total.value, total.high
         of_kept = float(found.gross_kept.sum())
         scale = float(found.gross_heavy.sum()) + of_kept
         if low == high and found.rounding == ROUNDING and scale <= WHOLE_MAX:
-            return _exact(value)
+            return _exact(value), TotalParts()
         scale += of_kept * (2.0 ** float(keys.levels[-1]) - 1.0)
         if low < high:
             scale += float(found.rests.up.sum() + found.rests.down.sum())
         margin = found.rounding * scale
-        return Intervals.of(np.array([value]), np.array([low - margin]), np.array([high + margin]))
+        ends = np.array([low - margin]), np.array([high + margin])
+        return Intervals.of(np.array([value]), *ends), total.parts
 
-    def _estimated(self, totals: TermTotals, confidence: float) -> tuple[float, float, float]:
+    def _estimated(self, totals: TermTotals, confidence: float) -> _Estimated:
         """Return low end, value and high end of exact, certain and estimated parts together."""
         keys = self.windows.keys
         certain = float(totals.heavy.sum())
         if keys.levels[-1] == 0:
             total = certain + float(totals.parts.sum())
-            return total, total, total
+            return _Estimated(total, total, total)
         is_wide = _not_estimated(totals, 2.0 ** -float(keys.levels[-1]), confidence)
         apart = np.zeros(len(keys.kept), np.bool_)
         if len(keys.heavy):
@@ -158,7 +200,10 @@ class JoinTotals:
         known = certain + float(totals.parts[:, is_whole].sum())
         up, down = float(rests.up[:, unknown].sum()), float(rests.down[:, unknown].sum())
         value = known + float(found.value[0]) + (up - down) / 2.0
-        return known + float(found.low[0]) - down, value, known + float(found.high[0]) + up
+        low, high = known + float(found.low[0]) - down, known + float(found.high[0]) + up
+        half, middle = (up + down) / 2.0, float(found.value[0])
+        parts = TotalParts(middle - float(found.low[0]), float(found.high[0]) - middle, half)
+        return _Estimated(low, value, high, parts)
 
 
 def _not_estimated(totals: TermTotals, share: float, confidence: float) -> NDArray[np.bool_]:

@@ -18,9 +18,10 @@ from shedder.dataflow.key_directory import keys_of_hashes
 from shedder.dataflow.sampled_joins.joined_inputs import InputAggregate
 from synopses.intervals.interval import Intervals
 from synopses.joins.join_groups import JoinGroups
-from synopses.joins.join_totals import JoinTotals
+from synopses.joins.join_totals import JoinTotals, TotalParts
 from synopses.joins.joined_windows import JoinedWindows
 from synopses.joins.pane_kernels import Words
+from synopses.joins.window_sums import RowTerm
 from synopses.model.estimate import Bound
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
@@ -35,12 +36,17 @@ class IntervalTable:
     has_last: a further row, the last, has no key.
     columns: of each aggregate, the intervals of all rows.
     hidden: number of keys whose pairs are in the last row; None: there are no groups.
+    known: number of rows, the first ones, whose keys are known in full; the others of `hashes` are
+      heavy in some panes only.
+    parts: of each aggregate, what the ends in the last row allow for; None: that is not told apart.
     """
 
     hashes: Words
     has_last: bool
     columns: tuple[Intervals, ...]
     hidden: Intervals | None = None
+    known: int = 0
+    parts: tuple[TotalParts | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.hashes) + self.has_last
@@ -70,11 +76,13 @@ class IntervalTable:
         if groups_max is None:
             totals = JoinTotals(windows)
             found = tuple(_computed(totals, each, confidence) for each in aggregates)
-            return cls(np.empty(0, np.uint64), True, found)
+            parts = tuple(_parts(totals, each, confidence) for each in aggregates)
+            return cls(np.empty(0, np.uint64), True, found, parts=parts)
         groups = JoinGroups(windows, groups_max)
         found = tuple(_computed(groups, each, confidence) for each in aggregates)
         hidden = groups.hidden(confidence=confidence)
-        return cls(groups.hashes, groups.has_others, found, hidden)
+        parts = tuple(_parts(groups, each, confidence) for each in aggregates)
+        return cls(groups.hashes, groups.has_others, found, hidden, groups.known, parts)
 
     def differences(self, other: IntervalTable) -> tuple[Int64s, Int64s]:
         """Return the rows that only this table has, and those that only the other one has."""
@@ -143,6 +151,17 @@ def _computed(of: JoinTotals | JoinGroups, what: InputAggregate, confidence: flo
             return of.average(what.input, what.value, confidence=confidence)
         case _:
             raise AssertionError(function)
+
+
+def _parts(
+    of: JoinTotals | JoinGroups, what: InputAggregate, confidence: float
+) -> TotalParts | None:
+    """Return the parts of a total; None: an average is made of two totals."""
+    if what.aggregate.function is AggregateFunction.AVG:
+        return None
+    is_present = what.aggregate.function is AggregateFunction.COUNT
+    term = RowTerm() if what.value is None else RowTerm(what.value, is_present=is_present)
+    return of.parts(what.input, term, confidence=confidence)
 
 
 def _doubles(of: Intervals, rows: Int64s) -> list[Any]:

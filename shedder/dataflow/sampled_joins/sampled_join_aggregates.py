@@ -177,6 +177,15 @@ class SampledJoinAggregates:
         low, high = int(hidden.low[0]), int(hidden.high[0])
         return f"; keys without a row: {low:,} to {high:,}"
 
+    @property
+    def table(self) -> IntervalTable:
+        """The present rows."""
+        return self._table
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the present rows as columns of `schema`, in the order of `table`."""
+        return self._columns.batch(self._table, np.arange(len(self._table)))
+
     def apply(self, as_of_us: int, *inputs: ChangeBatch) -> ChangeBatch:
         """The rows of the slides up to an instant.
 

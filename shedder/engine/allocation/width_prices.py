@@ -55,7 +55,7 @@ def _price(error: float, per_kib: float, per_ns: float | None, *, is_sized: bool
     """per_ns: None: all tuples are read."""
     if not (np.isfinite(error) and error > 0.0):
         reason = _NOT_KNOWN if per_ns is not None else f"{_NOT_KNOWN}; {_ALL_READ}"
-        return WidthPrices(None, None, None, f"{reason}; {_SLIDES}")
+        return WidthPrices.none(f"{reason}; {_SLIDES}")
     reasons = []
     if per_kib <= 0.0:
         reasons.append(_LARGEST if is_sized else _ONE_SIZE)

@@ -18,6 +18,7 @@ from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.join_order import StreamStatistics
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import stream_batch
+from shedder.dataflow.sampled_joins.sampled_join_aggregates import SampledJoinAggregates
 from shedder.dataflow.sharing.shared_nodes import SharedNode
 from shedder.dataflow.sharing.shared_source import StreamSource
 from shedder.dataflow.sharing.source_graph import Agrees
@@ -239,6 +240,11 @@ class RowFlow:
         """What statistics decided of the plan: names of the choices, and their texts."""
         orders = [choice.fact for choice in self._flow.join_choices]
         return orders + [choice.fact for choice in self._flow.negation_choices]
+
+    @property
+    def sampled_join(self) -> SampledJoinAggregates | None:
+        """As `Dataflow.sampled_join`."""
+        return self._flow.sampled_join
 
     def operators(self) -> list[OperatorFacts]:
         """What each operator is and did, each after its inputs; what the rows are made by last."""

@@ -16,7 +16,8 @@ from shedder.archive.log.table_changes import TableChange
 from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.dataflow.operator_facts import OperatorFacts
-from shedder.engine.dataflow.flow import SharedPart
+from shedder.dataflow.sampled_joins.sampled_join_aggregates import SampledJoinAggregates
+from shedder.engine.dataflow.flow import RowFlow, SharedPart
 from shedder.engine.dataflow.held_places import HeldPlaces
 from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread
 from shedder.engine.dataflow.query_flow import QueryFlow
@@ -153,6 +154,11 @@ class RowQuery:
     def thinning(self) -> KeyThinning | None:
         """The sample of keys that it keeps; None: it keeps all."""
         return None if self._flow is None else self._flow.thinning
+
+    @property
+    def sampled_join(self) -> SampledJoinAggregates | None:
+        """As `RowFlow.sampled_join`; None: there is none, or the query has failed."""
+        return self._flow.sampled_join if isinstance(self._flow, RowFlow) else None
 
     def operators(self) -> list[OperatorFacts]:
         """Facts of its operators, each after its inputs, kept rows last; of a failed query none.

@@ -25,6 +25,7 @@ from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.engine.rebuild.row_query_factory import rows_of_table
 from shedder.engine.registration.explain_precision import precision_of
 from shedder.engine.registration.explain_query import explain, explain_row_query
+from shedder.engine.registration.join_precision import join_precision
 from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.registrar import Registrar
 from shedder.engine.registration.registration_wait import RegistrationWait
@@ -228,14 +229,12 @@ class QueryRegistry:
         """Return the parts of each interval of the present answer of a query.
 
         Raises:
-          UnknownQuery. BadQuery: the result of the query is rows.
+          UnknownQuery. BadQuery, RowQueryFailed: as `join_precision`.
         """
         self._lifetime.check_open()
-        if self.core.row_query(name) is not None:
-            raise BadQuery(
-                f"EXPLAIN PRECISION is for queries of aggregates over one stream; the result of "
-                f"{name!r} is rows"
-            )
+        rows = self.core.row_query(name)
+        if rows is not None:
+            return self.core.look(lambda: join_precision(rows))
         stream, standing_query = self.core.standing_query(name)
         found = [each for each in self._sharing.requests() if each.name == name]
         group_bytes_max = self.core.settings.group_bytes_max

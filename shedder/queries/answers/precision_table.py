@@ -88,8 +88,7 @@ def precision_table(rows: Iterable[PartRow], hidden: int) -> pa.Table:
     """Return the table of EXPLAIN PRECISION. hidden: rows of the answer that it leaves out."""
     found = [{name: getattr(row, name) for name in _KINDS} for row in rows]
     if hidden:
-        reason = f"{hidden:,} more rows of the answer; a LIMIT in the query shows others"
-        found.append({"part": HIDDEN, "reason": reason})
+        found.append({"part": HIDDEN, "reason": f"{hidden:,} more rows of the answer"})
     return pa.Table.from_pylist(found, SCHEMA)
 
 
@@ -130,7 +129,8 @@ def _interval(row: dict[str, Any]) -> str:
     if row["bound"] != "interval":
         return f"{value}{unit}, {row['bound']}"
     ends = " to ".join(_number(row[name]) for name in ("low", "high"))
-    return f"{value}{unit}, {ends} ({100 * row['confidence']:g} %)"
+    odds = "for certain" if row["confidence"] == 1.0 else f"{100 * row['confidence']:g} %"
+    return f"{value}{unit}, {ends} ({odds})"
 
 
 def _line(name: str, cells: Sequence[str]) -> str:

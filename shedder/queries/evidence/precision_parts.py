@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +36,6 @@ _NO_BOUND = "this step has no bound"
 _UNBOUNDED = "the end was unbounded before, and this part cannot be told apart"
 _NULL = "the value is NULL"
 _TOGETHER = "one bound covers both, so neither is told apart"
-_NO_PRICE = "nothing that a query is given changes what this step allows for"
-_FOLLOWS = "it falls as the parts before it do"
-_COMPOSITE = "the output is made of several aggregates, each with prices of its own"
 
 Key = tuple[int, str]
 
@@ -69,19 +67,51 @@ class WidthPrices:
     per_second: float | None
     reason: str
 
+    @classmethod
+    def none(cls, reason: str) -> Self:
+        """Nothing has a price."""
+        return cls(None, None, None, reason)
+
+
+_NO_PRICE = WidthPrices.none("nothing that a query is given changes what this step allows for")
+_FOLLOWS = WidthPrices.none("it falls as the parts before it do")
+_COMPOSITE = WidthPrices.none("the output is made of several aggregates, each with its own prices")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueStep:
+    """One step of the interval of one value.
+
+    part: name of what the step allows for. width: behind the step.
+    confidence: that the part holds with; 1: for certain. prices: of the part.
+    reason: why there is no width, if there is none.
+    is_joint: the part has several names.
+    """
+
+    part: str
+    width: ShownWidth
+    confidence: float
+    prices: WidthPrices
+    reason: str = ""
+    is_joint: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class _StepColumn:
-    """An output behind one step.
-
-    is_joint: the part has several names. widths: by row and item. reason: of those without one.
-    """
+    """An output behind one step: widths by row and item; the rest as of `ValueStep`."""
 
     part: str
     is_joint: bool
     confidence: float
     widths: Mapping[Key, ShownWidth]
     reason: str
+    prices: WidthPrices
+
+    def at(self, key: Key) -> ValueStep:
+        """The step of one value; an item that a list does not have yet has no width."""
+        nothing = ShownWidth(None, None, None, None, None, Bound.NONE)
+        width = self.widths.get(key, nothing)
+        return ValueStep(self.part, width, self.confidence, self.prices, self.reason, self.is_joint)
 
 
 def interval_parts(
@@ -119,14 +149,17 @@ def interval_parts(
         if columns[-1].bound is None:
             continue
         node = output.expression
-        made = [_step_column(*each, node) for each in zip(taken, columns, strict=True)]
+        price = prices.get(node, _COMPOSITE) if isinstance(node, Aggregate) else _COMPOSITE
+        made = [
+            _step_column(step, column, node, _prices(step.part, price, is_first=at == 0))
+            for at, (step, column) in enumerate(zip(taken, columns, strict=True))
+        ]
         unit = unit_of(columns[-1])
-        price = prices.get(node) if isinstance(node, Aggregate) else None
         for key in made[-1].widths:
             row, item = key
             name = f"{output.name}[{item}]" if item else output.name
             first = PartRow(row + 1, names[row], name, "", unit=unit)
-            by_row[row] += _parts(first, [_at(each, key) for each in made], made, price)
+            by_row[row] += value_parts(first, [each.at(key) for each in made])
     for own in by_row.values():
         found += own
     return found, len(decided.rows) - len(rows)
@@ -147,7 +180,15 @@ def _group_names(query: BoundQuery, evidence: Evidence) -> list[str | None]:
     return found
 
 
-def _step_column(step: EvidenceStep, column: OutputColumn, node: Expression) -> _StepColumn:
+def _prices(part: str, price: WidthPrices, *, is_first: bool) -> WidthPrices:
+    if is_first:
+        return price
+    return _FOLLOWS if part == _SELECTION else _NO_PRICE
+
+
+def _step_column(
+    step: EvidenceStep, column: OutputColumn, node: Expression, prices: WidthPrices
+) -> _StepColumn:
     aggregates = list(aggregates_of(node))
     words = dict.fromkeys(word for each in aggregates for word in step.parts.get(each, ()))
     if len(words) > 1:
@@ -159,23 +200,16 @@ def _step_column(step: EvidenceStep, column: OutputColumn, node: Expression) -> 
         confidence=column.confidence if step.spends else 1.0,
         widths={(row, item): width for row, item, width in widths_of(column)},
         reason=next(filter(None, reasons), ""),
+        prices=prices,
     )
 
 
-def _at(column: _StepColumn, key: Key) -> ShownWidth:
-    """The width of a value; an item that a list has not yet has none."""
-    nothing = ShownWidth(None, None, None, None, None, Bound.NONE)
-    return column.widths.get(key, nothing)
+def value_parts(first: PartRow, steps: Sequence[ValueStep]) -> Iterator[PartRow]:
+    """Yield the parts of one value, then its interval, which is that of the last step.
 
-
-def _parts(
-    first: PartRow,
-    widths: Sequence[ShownWidth],
-    steps: Sequence[_StepColumn],
-    price: WidthPrices | None,
-) -> Iterator[PartRow]:
-    """Yield the parts of one value, then its interval."""
-    last = widths[-1]
+    first: the value's row, group, output and unit.
+    """
+    last, widths = steps[-1].width, [step.width for step in steps]
     lower = _differences([each.lower for each in widths])
     upper = _differences([each.upper for each in widths])
     whole = None if last.lower is None or last.upper is None else last.lower + last.upper
@@ -189,19 +223,16 @@ def _parts(
             upper=up,
             share=both / whole if is_shared and both is not None and whole else None,
             confidence=step.confidence,
-            reason=_reason(widths[at], widths[:at], down, up, step.reason, is_joint=step.is_joint),
+            reason=_reason(step, widths[:at], down, up),
         )
-        if at == 0:
-            yield _priced(row, both, price)
-        else:
-            yield _unpriced(row, both, _FOLLOWS if step.part == _SELECTION else _NO_PRICE)
+        yield _priced(row, both, step.prices)
     yield replace(
         first,
         part=INTERVAL,
         lower=last.lower,
         upper=last.upper,
         share=1.0 if is_shared else None,
-        confidence=min(each.confidence for each in steps),
+        confidence=min(step.confidence for step in steps),
         value=last.value,
         low=last.low,
         high=last.high,
@@ -232,21 +263,15 @@ def _differences(widths: Sequence[float | None]) -> list[float | None]:
 
 
 def _reason(
-    width: ShownWidth,
-    before: Sequence[ShownWidth],
-    lower: float | None,
-    upper: float | None,
-    reason: str,
-    *,
-    is_joint: bool,
+    step: ValueStep, before: Sequence[ShownWidth], lower: float | None, upper: float | None
 ) -> str | None:
     """Say why a part has no width, or why two parts have one."""
     if lower is not None and upper is not None:
-        return _TOGETHER if is_joint and lower + upper > 0.0 else None
+        return _TOGETHER if step.is_joint and lower + upper > 0.0 else None
     if any(each.lower is None for each in before):
         return _AFTER_NONE
-    if width.lower is None:
-        return _without(width, reason)
+    if step.width.lower is None:
+        return _without(step.width, step.reason)
     return _UNBOUNDED
 
 
@@ -256,13 +281,13 @@ def _without(width: ShownWidth, reason: str) -> str:
     return reason or _NO_BOUND
 
 
-def _priced(row: PartRow, width: float | None, price: WidthPrices | None) -> PartRow:
+def _priced(row: PartRow, width: float | None, price: WidthPrices) -> PartRow:
     """The part with what resources would take away of it, or the reason why not."""
-    if width is None or not 0.0 < width < np.inf or price is None:
-        return _unpriced(row, width, _COMPOSITE)
+    if width is None or width == 0.0:
+        return row
     half = width / 2.0
     per = [
-        None if share is None else min(share, 1.0) * half
+        None if share is None or not np.isfinite(width) else min(share, 1.0) * half
         for share in (price.per_kib, price.per_ns, price.per_second)
     ]
     return replace(
@@ -272,10 +297,3 @@ def _priced(row: PartRow, width: float | None, price: WidthPrices | None) -> Par
         saved_per_second=per[2],
         reason="; ".join(filter(None, [row.reason, price.reason])) or None,
     )
-
-
-def _unpriced(row: PartRow, width: float | None, reason: str) -> PartRow:
-    """The part, with the reason why it has no price if there is a width to take away of."""
-    if width is None or width == 0.0 or row.reason:
-        return row
-    return replace(row, reason=reason)

@@ -35,11 +35,11 @@ def _price(aggregate: Aggregate, found: PlanOutcome, elapsed_s: float) -> WidthP
     share = 1.0 if found.read is None else found.read.share
     archive = None if found.read is None else found.read.evidence.archive
     if found.source is Source.SAMPLE or elapsed_s <= 0.0:
-        return WidthPrices(None, None, None, f"{_ONCE}; {_NO_PACE}")
+        return WidthPrices.none(f"{_ONCE}; {_NO_PACE}")
     if aggregate.function in CERTAIN_ENDS:
-        return WidthPrices(None, None, None, f"{_ONCE}; {_ENDS}")
+        return WidthPrices.none(f"{_ONCE}; {_ENDS}")
     if archive is None or archive.given_min != archive.given_max or not 0.0 < share < 1.0:
-        return WidthPrices(None, None, None, f"{_ONCE}; {_NO_SAMPLE}")
+        return WidthPrices.none(f"{_ONCE}; {_NO_SAMPLE}")
     later = min(1.0, share + share / elapsed_s)
     left = math.sqrt((1.0 - later) / later * share / (1.0 - share))
     return WidthPrices(None, None, 1.0 - left, _ONCE)

@@ -214,5 +214,5 @@ def test_names_without_an_answer_of_aggregates_are_refused(db):
     db.register("joined", "SELECT k, x FROM s [RANGE 1 SECOND SLIDE 1 SECOND]")
     with pytest.raises(errors.UnknownQuery, match="nothing"):
         db.execute("EXPLAIN PRECISION nothing")
-    with pytest.raises(errors.BadQuery, match="the result of 'joined' is rows"):
+    with pytest.raises(errors.BadQuery, match="the rows of 'joined' have no intervals"):
         db.execute("EXPLAIN PRECISION joined")
