@@ -303,7 +303,7 @@ def test_parts_of_an_interval_are_a_table_on_a_terminal_and_rows_in_json(data, c
     assert (whole["part"], whole["value"], whole["bound"]) == ("interval", ROWS, "exact")
     text = ["sql", "-d", data, "-o", "table", "-c", "EXPLAIN PRECISION total"]
     assert run(text) == ExitCode.FINE
-    assert capfd.readouterr().out.startswith(f"n: {ROWS}, exact\n")
+    assert capfd.readouterr().out.startswith(f"n: {ROWS:,}, exact\n")
 
 
 @pytest.mark.slow

@@ -113,8 +113,10 @@ def test_parts_of_an_interval_add_up_to_what_the_answer_shows(database):
     assert sum(part["upper"] for part in parts) == shown.high - shown.value
     assert (whole["low"], whole["high"], whole["bound"]) == (shown.low, shown.high, "interval")
     assert parts[0]["saved_per_ns"] > 0
+    exact = database.execute("EXPLAIN PRECISION SELECT SUM(key) AS s FROM trades").rows()
+    assert [(row["part"], row["lower"]) for row in exact] == [("archive", 0.0), ("interval", 0.0)]
     lines = str(explained).splitlines()
-    assert lines[0] == "n: 5000, exact"
+    assert lines[0] == "n: 5,000, exact"
     assert any(line.startswith("  thinning ") and line.count(" none") == 2 for line in lines)
 
 

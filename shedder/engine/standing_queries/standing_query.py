@@ -354,23 +354,37 @@ class StandingQuery:
         self, stream: StreamFacts, span: Span, query: BoundQuery | None = None
     ) -> Evidence:
         """What the panes of a window say; query: the standing one with another confidence."""
+        *_, last = self._widening(stream, span, self._panes_say(stream, span, query))
+        return self._noted(last.evidence)
+
+    def _panes_say(
+        self,
+        stream: StreamFacts,
+        span: Span,
+        query: BoundQuery | None = None,
+        *,
+        counts_others: bool = True,
+    ) -> Evidence:
+        """The evidence of panes alone, as `window_evidence`."""
         confidences = self._confidences
         if query is not None:
             confidences = split_confidence(query, EXACT_IN_PANES)
-        evidence = window_evidence(
+        return window_evidence(
             self.state,
             span,
             confidences=confidences,
             watermark_us=stream.watermark_us,
             position=stream.position,
             query=query,
+            counts_others=counts_others,
         )
-        *_, last = self._widening(stream, span, evidence)
-        evidence = last.evidence
-        if "rewrite" in self.granted:
-            note = f"rewritten to keep its limits: {self.granted['rewrite']}"
-            evidence = replace(evidence, notes=(*evidence.notes, note))
-        return evidence
+
+    def _noted(self, evidence: Evidence) -> Evidence:
+        """The evidence with a note if the query was rewritten."""
+        if "rewrite" not in self.granted:
+            return evidence
+        note = f"rewritten to keep its limits: {self.granted['rewrite']}"
+        return replace(evidence, notes=(*evidence.notes, note))
 
     def _widening(
         self, stream: StreamFacts, span: Span, evidence: Evidence
@@ -404,24 +418,16 @@ class StandingQuery:
             return [EvidenceStep("archive", self._exact)]
         assert self._span is not None, "a query that was answered has a window"
         span = self._span
-        panes, counted = (
-            window_evidence(
-                self.state,
-                span,
-                confidences=self._confidences,
-                watermark_us=stream.watermark_us,
-                position=stream.position,
-                counts_others=counts_others,
-            )
-            for counts_others in (False, True)
-        )
-        steps = [EvidenceStep("panes", panes, error_parts(self.state, span), spends=True)]
-        if counted.others is None:
-            counted = panes
-        else:
-            steps.append(EvidenceStep("groups without room", counted))
-        steps += self._widening(stream, span, counted)
-        self._make_newest(self.evidence(stream, span))
+        counted = self._panes_say(stream, span)
+        panes = counted
+        if counted.others is not None:
+            panes = self._panes_say(stream, span, counts_others=False)
+        steps = [
+            EvidenceStep("panes", panes, error_parts(self.state, span), spends=True),
+            EvidenceStep("groups without room", counted),
+            *self._widening(stream, span, counted),
+        ]
+        self._make_newest(self._noted(steps[-1].evidence))
         return steps
 
     def _make_newest(self, evidence: Evidence) -> None:

@@ -24,6 +24,7 @@ HIDDEN: Final = "not shown"
 _HEADS = ("lower", "upper", "share", "a KiB", "a ns", "a second")
 _WIDTHS = (12, 12, 7, 11, 11, 11)
 _NAMES_WIDTH = 24
+_WHOLE_END = 2.0**53  # Doubles hold all whole numbers up to it.
 _LEGEND = (
     "lower, upper: by how much a part moves each end away from the value; they sum to the "
     "interval.\n"
@@ -107,7 +108,7 @@ def _paragraph(rows: Sequence[dict[str, Any]]) -> list[str]:
         return [f"… {last['reason']}"]
     group = "" if last["group"] is None else f" ({last['group']})"
     lines = [f"{last['output']}{group}: {_interval(last)}", _line("", _HEADS)]
-    reasons: dict[str, None] = {}
+    reasons: dict[str, str] = {}  # By text, the first part that has it.
     for row in rows:
         cells = [
             _number(row["lower"]),
@@ -119,18 +120,26 @@ def _paragraph(rows: Sequence[dict[str, Any]]) -> list[str]:
             cells.append(_number(row["saved_per_second"]))
         lines.append(_line(row["part"], cells))
         if row["reason"]:
-            reasons[f"  {row['part']}: {row['reason']}"] = None
-    return [*lines, *reasons]
+            reasons.setdefault(row["reason"], row["part"])
+    return [*lines, *(f"  {part}: {reason}" for reason, part in reasons.items())]
 
 
 def _interval(row: dict[str, Any]) -> str:
-    value = "NULL" if row["value"] is None else f"{row['value']:.10g}"
+    value = "no number" if row["value"] is None else _end(row["value"])
     unit = f" {row['unit']}" if row["unit"] else ""
     if row["bound"] != "interval":
         return f"{value}{unit}, {row['bound']}"
-    ends = " to ".join(_number(row[name]) for name in ("low", "high"))
+    ends = " to ".join(_end(row[name]) for name in ("low", "high"))
     odds = "for certain" if row["confidence"] == 1.0 else f"{100 * row['confidence']:g} %"
     return f"{value}{unit}, {ends} ({odds})"
+
+
+def _end(number: float | None) -> str:
+    """A value or an end, whole numbers with all their digits."""
+    if number is None or not math.isfinite(number):
+        return "unbounded"
+    is_whole = number.is_integer() and abs(number) < _WHOLE_END
+    return f"{int(number):,}" if is_whole else f"{number:.10g}"
 
 
 def _line(name: str, cells: Sequence[str]) -> str:
@@ -141,4 +150,6 @@ def _line(name: str, cells: Sequence[str]) -> str:
 def _number(number: float | None) -> str:
     if number is None:
         return "none"
-    return f"{number:.6g}" if math.isfinite(number) else "unbounded"
+    if not math.isfinite(number):
+        return "unbounded"
+    return f"{int(number):,}" if number.is_integer() and abs(number) < 1e9 else f"{number:.6g}"
