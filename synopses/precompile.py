@@ -139,8 +139,9 @@ def compile_kernels() -> None:
 def _join_panes(keys: NDArray[np.uint64]) -> None:
     """What panes of a join run."""
     secrets = keys[:2].copy()
-    pane = PaneCounts(PaneRoom(heavy=1, keys=1, buckets=4), secrets, keys[:1].copy())
+    pane = PaneCounts(PaneRoom(heavy=2, keys=1, buckets=4), secrets, keys[:2].copy())
     pane.update(keys)
+    pane.shrink(PaneRoom(heavy=1, keys=1, buckets=4))
     closed = [pane.closed()]
     JoinTotals(JoinedWindows([closed, closed], secrets)).pairs(confidence=0.95)
 

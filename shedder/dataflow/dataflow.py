@@ -162,6 +162,16 @@ class Dataflow:
         operators = (node.operator for node in self._graph.nodes)
         return next((each for each in operators if isinstance(each, SampledJoinAggregates)), None)
 
+    def resize_join(self, first_us: int, bytes_max: int) -> None:
+        """Have the aggregates of a sampled join hold other bytes, as of `as_of_us` + 1.
+
+        Raises:
+          BudgetExceeded: a pane would have too few bytes. Nothing has changed.
+        """
+        assert self.sampled_join is not None
+        self.sampled_join.resize(first_us, bytes_max)
+        self.source_graph.count_bytes()
+
     @property
     def _graph(self) -> Graph:
         return self.source_graph.graph

@@ -100,7 +100,7 @@ def _text(operator: ChangeOperator) -> str:
             groups = "" if sampled.group is None else f" GROUP BY {text_of(sampled.group)}"
             return (
                 f"Aggregate {computed} per key {' AND '.join(on)}{groups}, without pairs, in at "
-                f"most {sampled.sampling.bytes_max:,} bytes; keys sampled: {share}"
+                f"most {operator.bytes_max:,} bytes; keys sampled: {share}"
                 f"{operator.hidden_text}"
             )
         case Multiplicities(kind=kind):

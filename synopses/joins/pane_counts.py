@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.joins.closed_panes import NO_CENTRES, NO_KEYS, ClosedPane, KeySums, rounded_up
+from synopses.joins.closed_panes import (
+    NO_CENTRES,
+    NO_KEYS,
+    ClosedPane,
+    KeySums,
+    fewer_buckets,
+    folded,
+    narrowest,
+    rounded_up,
+)
 from synopses.joins.pane_kernels import (
     CENTRE,
     CHANCE,
@@ -31,9 +40,11 @@ from synopses.joins.pane_kernels import (
     Floats,
     Longs,
     Words,
+    count_keys,
     count_rows,
     put,
     sampled,
+    vote_again,
 )
 from synopses.kernels.array_inputs import as_input
 from synopses.model.errors import BadParameter
@@ -88,6 +99,13 @@ class PaneRoom:
         buckets = max(buckets, _BUCKETS_MIN)
         folds = buckets.bit_length() - _FOLDS_MIN.bit_length()
         return cls(max(heavy, _HEAVY_MIN), max(keys, _KEYS_MIN), buckets >> folds << folds)
+
+    def resized(self, to: PaneRoom) -> PaneRoom:
+        """Return other sizes, with buckets that are those of these sizes together or divided."""
+        buckets = fewer_buckets(self.buckets, to.buckets)
+        while 2 * buckets <= to.buckets:
+            buckets *= 2
+        return PaneRoom(to.heavy, to.keys, buckets)
 
     @staticmethod
     def bytes_min(panes: int, expressions: float = 0.0) -> int:
@@ -197,19 +215,44 @@ class PaneCounts:
     def closed(self) -> ClosedPane:
         """Return the counts of all rows."""
         self._thin()
-        sums: NDArray[np.uint32] | Longs = self._sums
-        if sums.max() <= np.iinfo(np.uint32).max:
-            sums = sums.astype(np.uint32)
         return ClosedPane(
             _entries(self._heavy_table),
             _entries(self._table),
-            sums,
+            narrowest(self._sums),
             rounded_up(self._value_sums.T),
             self._ends.copy(),
             self.centres,
             self.level,
             float(self._estimate[DISTINCT]),
         )
+
+    def shrink(self, sizes: PaneRoom) -> None:
+        """Go on in fewer bytes; sizes above the present ones change nothing.
+
+        As of `ClosedPane.shrunk`, the choices do not depend on the sample.
+        """
+        before = self.sizes
+        self.sizes = PaneRoom(
+            min(sizes.heavy, before.heavy),
+            min(sizes.keys, before.keys),
+            fewer_buckets(before.buckets, sizes.buckets),
+        )
+        kept, light = _entries(self._heavy_table).split(self.sizes.heavy)
+        self._heavy_table = _table_of(kept)
+        light.add_to_buckets(self.secrets[1], self._sums, self._value_sums)
+        self._table = _table_of(_entries(self._table).merged(light))
+        self._sums = folded(self._sums, self.sizes.buckets)
+        fewer = folded(self._value_sums.T, self.sizes.buckets // VALUE_BUCKET)
+        self._value_sums = np.ascontiguousarray(fewer.T)
+        count_keys(light.keys, self.secrets[1], self._registers, self._estimate)
+        while self._estimate[DISTINCT] * 2.0 ** -float(self.level) > self.sizes.keys:
+            self._state[LEVEL] += 1
+        self._thin()
+        if self.sizes.heavy < before.heavy:
+            keys, votes = self._cells
+            cells = _CELLS * self.sizes.heavy
+            self._cells = np.zeros(cells, np.uint64), np.zeros(cells, np.int64)
+            vote_again(keys, votes, self.secrets[1], *self._cells)
 
     def heaviest(self) -> Words:
         """Return keys for `heavy_keys` of the next pane by a summary of every row.

@@ -168,6 +168,35 @@ def _counted_place(key: np.uint64, keys: Words, counts: Longs, state: Longs) -> 
 
 
 @njit(nogil=True, cache=True)
+def count_keys(
+    keys: Words,
+    secret: np.uint64,
+    registers: NDArray[np.uint8],
+    estimate: NDArray[np.float64],
+) -> None:
+    """Count keys that were heavy among the distinct ones. secret: of the buckets."""
+    for at in range(keys.size):
+        _count_distinct(splitmix(splitmix(keys[at] ^ secret)), registers, estimate)
+
+
+@njit(nogil=True, cache=True)
+def vote_again(
+    keys: Words, votes: Longs, secret: np.uint64, cell_keys: Words, cell_counts: Longs
+) -> None:
+    """Put the majority of each cell, with its votes, into other cells. secret: of the buckets."""
+    for at in range(keys.size):
+        word = splitmix(keys[at] ^ secret)
+        cell = _bucket(word >> np.uint64(32), cell_keys.size)
+        if cell_keys[cell] == keys[at]:
+            cell_counts[cell] += votes[at]
+        elif cell_counts[cell] >= votes[at]:
+            cell_counts[cell] -= votes[at]
+        else:
+            cell_keys[cell] = keys[at]
+            cell_counts[cell] = votes[at] - cell_counts[cell]
+
+
+@njit(nogil=True, cache=True)
 def count_rows(
     hashes: Words,
     row_values: Floats,

@@ -22,6 +22,7 @@ from shedder.cql.statements.canonical_text import text_of_stream
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import (
     AlterActivity,
+    AlterBytes,
     AlterQuery,
     AlterWeight,
     Contract,
@@ -375,6 +376,12 @@ def test_parameters_that_do_not_fit_the_text_are_refused(
         where(text, params)
 
 
+@pytest.mark.parametrize("size", ["8", "0 KIB", "1.3 BYTES", "1e9 KIB", "-1 MIB", "8 NS", "MIB"])
+def test_other_sizes_of_a_query_are_refused(size: str) -> None:
+    with pytest.raises(BadQuery, match=r"expected a size: 8 MIB; units are BYTES, KIB"):
+        parse(f"ALTER QUERY q SET BYTES {size}")
+
+
 def test_the_other_statements_are_read() -> None:
     assert parse("SHOW STREAMS") == Show("STREAMS")
     assert parse("show queries;") == Show("QUERIES")
@@ -383,6 +390,7 @@ def test_the_other_statements_are_read() -> None:
     assert parse("DROP STREAM IF EXISTS s") == DropStream("s", True)
     assert parse("DROP QUERY q") == DropQuery("q", False)
     assert parse("alter query q set weight 2.5") == AlterWeight("q", 2.5)
+    assert parse("ALTER QUERY q SET BYTES 1.5 mib") == AlterBytes("q", 3 << 19)
     assert parse("ALTER QUERY q SET ACTIVE") == AlterActivity("q", active=True)
     assert parse('ALTER QUERY "weight" SET INACTIVE;') == AlterActivity("weight", active=False)
     assert parse("EXPLAIN ALLOCATION") == ExplainAllocation()

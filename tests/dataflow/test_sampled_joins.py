@@ -44,12 +44,14 @@ def bound(text: str) -> BoundRelational:
     return Relations({name: (schema, []) for name, schema in SCHEMAS.items()}).bound(text)
 
 
-def sampled(text: str, *, bytes_max: int, of_seed: int = 7) -> BoundRelational:
+def sampled(
+    text: str, *, bytes_max: int, of_seed: int = 7, resizes: Sequence[tuple[int, int]] = ()
+) -> BoundRelational:
     found = bound(f"{text} CONFIDENCE 95 PERCENT")
     match found.plan:
         case Project(input=Aggregated(sampling=sampling) as counted) as plan:
             assert sampling is not None
-            sampling = replace(sampling, seed=of_seed, bytes_max=bytes_max)
+            sampling = replace(sampling, seed=of_seed, bytes_max=bytes_max, resizes=tuple(resizes))
             counted = replace(counted, sampling=sampling)
             return replace(found, plan=replace(plan, input=counted))
         case _:
@@ -75,8 +77,16 @@ def tuples(name: str, keys: int, size: int = 3_000) -> dict[str, pa.RecordBatch]
     return made
 
 
-def rows(flow: Dataflow, of: dict[str, pa.RecordBatch], steps: Sequence[int]) -> list[tuple]:
-    """The insertions and deletions of the count, with `_ts` and `_sign`."""
+def rows(
+    flow: Dataflow,
+    of: dict[str, pa.RecordBatch],
+    steps: Sequence[int],
+    resizes: Sequence[tuple[int, int]] = (),
+) -> list[tuple]:
+    """The insertions and deletions of the count, with `_ts` and `_sign`.
+
+    resizes: first instants, each 1 us behind a step, and the bytes from then on.
+    """
     signs, made = flow.signed_changes(), []
     done = dict.fromkeys(of, 0)
     for as_of_us in steps:
@@ -88,6 +98,12 @@ def rows(flow: Dataflow, of: dict[str, pa.RecordBatch], steps: Sequence[int]) ->
             done[alias] = end
         changes = flow.advance(dict.fromkeys(flow.sources, as_of_us))
         made += stream_batch(signs.apply(as_of_us, changes)).to_pylist()
+        for first_us, bytes_max in resizes:
+            if first_us == as_of_us + 1:
+                before, join = flow.size_bytes, flow.sampled_join
+                join.resize(first_us, bytes_max)
+                assert join.size_bytes <= bytes_max
+                assert flow.size_bytes <= before
     return [tuple(row.values()) for row in made]
 
 
@@ -175,6 +191,30 @@ def test_rows_do_not_depend_on_the_steps(expiry):
     ]
     assert made[0] == made[1] == made[2]
     assert any(row[3] == "interval" for row in made[0])
+
+
+RESIZES = ((331, NARROW), (331, 2 * NARROW), (560, ROOM), (701, 3 * NARROW), (741, 2 * NARROW))
+
+
+@pytest.mark.parametrize(
+    ("listed", "end"), [("COUNT(*) AS n", ""), ("b.k AS g, SUM(a.v) AS s", " GROUP BY b.k")]
+)
+def test_rows_depend_on_the_instants_of_resizes_and_on_no_steps(listed, end):
+    of = tuples("resizes", 100_000, 20_000)
+    text = TEXT.replace("COUNT(*) AS n", listed).format(CONDITIONS[0]) + end
+    resizes = [(first_us, (4 if end else 1) * size) for first_us, size in RESIZES]
+    plan = sampled(text, bytes_max=ROOM, resizes=resizes)
+    ends = [first_us - 1 for first_us, _ in resizes]
+    made = [
+        rows(Dataflow(plan, state_bytes_max=ROOM), of, steps)
+        for steps in (range(13, 1_500, 13), range(100, 1_500, 100), [1_600])
+    ]
+    live = Dataflow(sampled(text, bytes_max=ROOM), state_bytes_max=ROOM)
+    made.append(rows(live, of, sorted({*ends, *range(40, 1_500, 40)}), resizes))
+    assert made[0] == made[1] == made[2] == made[3]
+    bounds = [(row[-2].microsecond, row[4 if end else 3]) for row in made[0]]
+    assert {bound for us, bound in bounds if us < ends[0]} == {"exact"}
+    assert "interval" in {bound for us, bound in bounds if us >= ends[0]}
 
 
 def test_the_intervals_hold_the_exact_counts_and_another_seed_has_others():

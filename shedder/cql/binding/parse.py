@@ -39,6 +39,7 @@ from shedder.cql.grammar.view_grammar import RawCreateInsert, RawCreateView
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import (
     AlterActivity,
+    AlterBytes,
     AlterOverload,
     AlterQuery,
     AlterStream,
@@ -255,6 +256,7 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
             | DropIndex()
             | Show()
             | AlterWeight()
+            | AlterBytes()
             | AlterActivity()
             | AlterOverload()
             | ExplainAllocation()

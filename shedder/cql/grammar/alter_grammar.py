@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot.tokenizer_core import TokenType
 
-from shedder.cql.grammar.cost_grammar import read_share
+from shedder.cql.grammar.cost_grammar import read_share, read_size
 from shedder.cql.grammar.layout_grammar import read_layout
 from shedder.cql.grammar.overload_grammar import read_on_overload
 from shedder.cql.grammar.parse_nodes import RawAlterQuery, RawAlterStream
@@ -13,6 +13,7 @@ from shedder.cql.grammar.word_grammar import fail, read_name
 from shedder.cql.statements.statement import (
     WEIGHT_MAX,
     AlterActivity,
+    AlterBytes,
     AlterOverload,
     AlterWeight,
 )
@@ -22,7 +23,7 @@ from shedder.cql.text.unsupported import later
 
 def read_alter(
     parser: Parser,
-) -> RawAlterQuery | RawAlterStream | AlterOverload | AlterWeight | AlterActivity:
+) -> RawAlterQuery | RawAlterStream | AlterOverload | AlterWeight | AlterBytes | AlterActivity:
     """Read the rest of ALTER."""
     if parser._match_text_seq("QUERY"):
         return _alter_query(parser)
@@ -40,10 +41,12 @@ def read_thinning(parser: Parser, name: str) -> RawAlterQuery:
     return RawAlterQuery(name, level, tuple(of))
 
 
-def _alter_query(parser: Parser) -> RawAlterQuery | AlterWeight | AlterActivity:
+def _alter_query(parser: Parser) -> RawAlterQuery | AlterWeight | AlterBytes | AlterActivity:
     name = read_name(parser, "the name of the query")
     if parser._match_text_seq("SET", "WEIGHT"):
         return AlterWeight(name, _weight(parser))
+    if parser._match_text_seq("SET", "BYTES"):
+        return AlterBytes(name, read_size(parser))
     if parser._match_text_seq("SET", "ACTIVE"):
         return AlterActivity(name, active=True)
     if parser._match_text_seq("SET", "INACTIVE"):
@@ -52,7 +55,7 @@ def _alter_query(parser: Parser) -> RawAlterQuery | AlterWeight | AlterActivity:
         fail(
             parser,
             "expected SET THINNING and a share (1/8) or AUTO, SET WEIGHT and a number, "
-            "SET ACTIVE or SET INACTIVE",
+            "SET BYTES and a size (8 MIB), SET ACTIVE or SET INACTIVE",
         )
     return read_thinning(parser, name)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
+
 from sqlglot.tokenizer_core import TokenType
 
 from shedder.cql.grammar.parse_nodes import RawNumber
@@ -10,6 +13,8 @@ from shedder.cql.grammar.word_grammar import fail, read_number
 from shedder.cql.statements.statement import Rewrite
 from shedder.cql.text.byte_sizes import SIZES
 from shedder.cql.text.sampling_fractions import AUTO, EXPECTED, LEVELS
+
+_PLAIN = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?")
 
 
 def read_share(parser: Parser) -> int | None:
@@ -34,6 +39,17 @@ def read_costing(parser: Parser) -> tuple[tuple[RawNumber, str], ...]:
     if parser._match(TokenType.AND):
         found.append(_amount(parser))
     return tuple(found)
+
+
+def read_size(parser: Parser) -> int:
+    """Read 64 KIB as 65,536."""
+    number = parser._prev.text if parser._match(TokenType.NUMBER) else ""
+    is_plain = _PLAIN.fullmatch(number) is not None
+    unit = parser._prev.text.upper() if is_plain and parser._match_texts(SIZES) else ""
+    size = Fraction(number) * SIZES[unit] if unit else Fraction(0)
+    if size <= 0 or size.denominator > 1:
+        fail(parser, f"expected a size: 8 MIB; units are {', '.join(SIZES)}")
+    return int(size)
 
 
 def read_rewrites(parser: Parser) -> tuple[str, ...]:

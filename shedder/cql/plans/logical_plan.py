@@ -174,12 +174,14 @@ class SetOperation:
 class KeySampling:
     """Counting of a sample of a join's keys, where all keys need too many bytes.
 
-    confidence: of the interval. seed: of the keys that are sampled. bytes_max: of the counts.
+    confidence: of the interval. seed: of the keys that are sampled. bytes_max: of the counts, as
+      the query was registered. resizes: first instant, in µs, and bytes from then on; they ascend.
     """
 
     confidence: float
     seed: int = 0
     bytes_max: int = 0
+    resizes: tuple[tuple[int, int], ...] = ()
 
 
 GUARANTEED = "guaranteed"  # Whether no group without a row has a larger count.

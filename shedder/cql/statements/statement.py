@@ -314,6 +314,14 @@ class AlterWeight:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterBytes:
+    """ALTER QUERY name SET BYTES n KIB."""
+
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class AlterActivity:
     """ALTER QUERY name SET ACTIVE | INACTIVE."""
 
@@ -452,6 +460,7 @@ Statement = (
     | DropRollup
     | AlterQuery
     | AlterWeight
+    | AlterBytes
     | AlterActivity
     | AlterStream
     | AlterOverload

@@ -2,12 +2,16 @@
 
 A pane is the tuples of one slide. Each input holds the panes of its window (synopses/joins). The
 aggregates are exact until the keys of a pane exceed its bytes. The result depends on the tuples,
-their order and the seed alone, not on how steps divide them. Keys are known by a hash of 64 bits,
-which is injective for one column of fixed width.
+their order, the seed and the resizes alone, not on how steps divide them. A resize has an instant:
+tuples before it are counted in the bytes before it. Fewer bytes hold at once, by a higher level,
+fewer heavy keys and fewer buckets of all panes; more bytes are for the panes that begin later.
+
+Keys are known by a hash of 64 bits, which is injective for one column of fixed width.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +44,7 @@ from shedder.streams.batches import TIME_MIN_US
 from synopses.joins.closed_panes import ClosedPane
 from synopses.joins.joined_windows import JoinedWindows
 from synopses.joins.pane_counts import PaneCounts, PaneRoom, heavy_keys
+from synopses.joins.pane_kernels import Floats, Words
 from synopses.kernels.hashing import position_keys
 from synopses.model.errors import BadParameter
 from synopses.model.estimate import Bound
@@ -84,21 +89,25 @@ class SampledJoinSpec:
         read = sum(len(of) * held for of, held in zip(self.values, panes, strict=True))
         return read / sum(panes)
 
-    @property
-    def groups_max(self) -> int | None:
-        """Groups that have rows of their own; None: there is one row, of all pairs."""
+    def groups_max(self, bytes_max: int) -> int | None:
+        """Return how many groups have rows of their own; None: there is one row, of all pairs."""
         if self.group is None:
             return None
         row_bytes = _GROUP_BYTES + _AGGREGATE_BYTES * len(self.aggregates)
-        return self.sampling.bytes_max // 2 // row_bytes
+        return bytes_max // 2 // row_bytes
 
     @property
-    def pane_bytes_max(self) -> int:
-        """Bytes of all panes; rows of groups have as many."""
-        return self.sampling.bytes_max // (1 if self.group is None else 2)
+    def parts(self) -> int:
+        """Into how many parts bytes are divided: panes have one, and rows of groups the other."""
+        return 1 if self.group is None else 2
 
-    def sizes(self) -> PaneRoom:
-        """Return the sizes of each pane.
+    @property
+    def bytes_min(self) -> int:
+        """The least bytes that the aggregates need."""
+        return self.parts * PaneRoom.bytes_min(self.panes, self.expressions)
+
+    def sizes(self, bytes_max: int) -> PaneRoom:
+        """Return the sizes of each pane, so that panes and rows have so many bytes.
 
         Raises:
           BadQuery: the windows are not whole numbers of one slide.
@@ -112,21 +121,40 @@ class SampledJoinSpec:
                 "as [RANGE 1 HOUR SLIDE 1 MINUTE]"
             )
         try:
-            return PaneRoom.within(self.pane_bytes_max, self.panes, self.expressions)
+            return PaneRoom.within(bytes_max // self.parts, self.panes, self.expressions)
         except BadParameter as error:
             least = PaneRoom.bytes_min(self.panes, self.expressions)
             part = "half" if self.group is None else "a quarter"
             raise BudgetExceeded(
                 f"the join has {self.panes:,} panes, RANGE / SLIDE and one more of each window; "
                 f"they need {least:,} bytes, and the query has "
-                f"{self.pane_bytes_max:,}, {part} of row_query_bytes_max; take a longer SLIDE, "
+                f"{bytes_max // self.parts:,}, {part} of row_query_bytes_max; take a longer SLIDE, "
                 "or raise the setting"
             ) from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _KeyedRows:
+    """Rows of an input without NULL keys, by event time. values: [rows, expressions]."""
+
+    ts_us: Int64s
+    born_us: Int64s
+    hashes: Words
+    values: Floats
+
+    def divided(self, before_us: int) -> tuple[_KeyedRows, _KeyedRows]:
+        """Return the rows before an event time, and the others."""
+        cut = int(np.searchsorted(self.ts_us, before_us))
+        return self._part(slice(cut)), self._part(slice(cut, None))
+
+    def _part(self, of: slice) -> _KeyedRows:
+        return _KeyedRows(self.ts_us[of], self.born_us[of], self.hashes[of], self.values[of])
 
 
 class SampledJoinAggregates:
     """Aggregates of the pairs of a join.
 
+    bytes_max: of panes and rows now.
     schema: of the output: the key of groups, and columns of value, low, high, bound and met of each
       aggregate. The group of keys that are not shown has the key NULL.
 
@@ -143,7 +171,10 @@ class SampledJoinAggregates:
         aggregates = tuple(each.aggregate for each in spec.aggregates)
         self._columns = IntervalColumns(spec.group, aggregates)
         self._whole = tuple(map(are_whole, spec.values))
-        self._sizes = spec.sizes()
+        self.bytes_max = spec.sampling.bytes_max
+        self._sizes = spec.sizes(self.bytes_max)
+        self._resizes = deque(spec.sampling.resizes)  # That are not reached yet.
+        self._shown_us: int | None = None  # Instant at which fewer groups have rows.
         self._secrets = position_keys(spec.sampling.seed, 0, 2)
         self._sides = tuple(
             WindowPanes(range_us, len(values))
@@ -161,6 +192,11 @@ class SampledJoinAggregates:
     def size_bytes(self) -> int:
         """Bytes of the panes of all inputs, and of the rows."""
         return sum(side.size_bytes for side in self._sides) + self._table.size_bytes
+
+    @property
+    def bytes_min(self) -> int:
+        """As `SampledJoinSpec.bytes_min`."""
+        return self.spec.bytes_min
 
     @property
     def level(self) -> int:
@@ -198,19 +234,51 @@ class SampledJoinAggregates:
             found.append(
                 self._changes(TIME_MIN_US + 1, self._table, np.arange(len(self._table)), 1)
             )
-        hashed = [self._hashed(side, changes) for side, changes in enumerate(inputs)]
-        births = np.unique(np.concatenate([born_us for born_us, _, _ in hashed])).tolist()
-        for birth_us in births:
-            found += self._slides(min(birth_us - 1, as_of_us))
-            for side, (born_us, hashes, values) in enumerate(hashed):
-                first, end = np.searchsorted(born_us, [birth_us, birth_us + 1])
-                if first < end:
-                    self._pane(side, birth_us).update(hashes[first:end], values[first:end])
-        found += self._slides(as_of_us)
+        rows = [self._hashed(side, changes) for side, changes in enumerate(inputs)]
+        while self._resizes and self._resizes[0][0] <= as_of_us:
+            first_us, bytes_max = self._resizes.popleft()
+            parts = [each.divided(first_us - 1) for each in rows]
+            found += self._applied(first_us - 1, [early for early, _ in parts])
+            self._resize(first_us, bytes_max)
+            rows = [later for _, later in parts]
+        found += self._applied(as_of_us, rows)
         return ChangeBatch.concat([ChangeBatch.empty(self.schema), *found])
 
-    def _hashed(self, side: int, changes: ChangeBatch) -> tuple[Any, Any, Any]:
-        """Return births, hashes of keys and values of rows without NULL keys, by event time."""
+    def resize(self, first_us: int, bytes_max: int) -> None:
+        """Have other bytes from an instant on. No tuple of a later instant has been applied yet.
+
+        Raises:
+          BudgetExceeded: a pane would have too few bytes. Nothing has changed.
+        """
+        self.spec.sizes(bytes_max)
+        self._resizes.clear()
+        self._resize(first_us, bytes_max)
+
+    def _resize(self, first_us: int, bytes_max: int) -> None:
+        self.bytes_max, self._sizes = bytes_max, self._sizes.resized(self.spec.sizes(bytes_max))
+        for side in self._sides:
+            side.shrink(self._sizes, self._secrets)
+        groups_max = self.spec.groups_max(bytes_max)
+        if groups_max is not None and len(self._table.hashes) > groups_max:
+            self._shown_us = first_us
+
+    def _applied(self, as_of_us: int, rows: Sequence[_KeyedRows]) -> list[ChangeBatch]:
+        """Count rows; return the rows of the slides up to an instant."""
+        found = list[ChangeBatch]()
+        births = np.unique(np.concatenate([each.born_us for each in rows])).tolist()
+        for birth_us in births:
+            found += self._slides(min(birth_us - 1, as_of_us))
+            for side, each in enumerate(rows):
+                first, end = np.searchsorted(each.born_us, [birth_us, birth_us + 1])
+                if first < end:
+                    self._pane(side, birth_us).update(
+                        each.hashes[first:end], each.values[first:end]
+                    )
+        found += self._slides(as_of_us)
+        return found
+
+    def _hashed(self, side: int, changes: ChangeBatch) -> _KeyedRows:
+        """Return hashes of keys and values of rows."""
         assert (changes.weight == 1).all()  # Time windows over streams have no others.
         keys = [canonical(evaluate(key, changes.columns)) for key in self.spec.keys[side]]
         order = np.argsort(changes.ts_us, kind="stable")
@@ -222,7 +290,8 @@ class SampledJoinAggregates:
         values = np.empty((len(order), len(self.spec.values[side])))
         for place, expression in enumerate(self.spec.values[side]):
             values[:, place] = _numbers(evaluate(expression, changes.columns))[order]
-        return changes.born_us[order], hash_columns(rows.columns), values
+        hashes = hash_columns(rows.columns)
+        return _KeyedRows(changes.ts_us[order], changes.born_us[order], hashes, values)
 
     def _pane(self, side: int, born_us: int) -> PaneCounts:
         panes = self._sides[side].open
@@ -247,11 +316,12 @@ class SampledJoinAggregates:
             left, entered = self._table.differences(table)
             yield self._changes(instant_us, self._table, left, -1)
             yield self._changes(instant_us, table, entered, 1)
-            self._table = table
+            self._table, self._shown_us = table, None
 
     def _instants(self, until_us: int) -> list[int]:
-        """Return the instants, up to one, at which a pane is born or leaves."""
+        """Return the instants, up to one, at which a pane is born or leaves, or rows leave."""
         instants: set[int] = set().union(*(side.instants() for side in self._sides))
+        instants |= set[int]() if self._shown_us is None else {self._shown_us}
         return sorted(each for each in instants if each <= until_us)
 
     def _computed(self, windows: Sequence[Sequence[ClosedPane]]) -> IntervalTable:
@@ -262,7 +332,7 @@ class SampledJoinAggregates:
             return IntervalTable.of(
                 joined,
                 self.spec.aggregates,
-                groups_max=self.spec.groups_max,
+                groups_max=self.spec.groups_max(self.bytes_max),
                 confidence=confidence,
             )
         except OverflowError as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from synopses.joins.closed_panes import NO_KEYS, ClosedPane
-from synopses.joins.pane_counts import PaneCounts
+from synopses.joins.closed_panes import NO_KEYS, ClosedPane, fewer_buckets
+from synopses.joins.pane_counts import PaneCounts, PaneRoom
 from synopses.joins.pane_kernels import Floats, Words
 
 
@@ -43,6 +43,18 @@ class WindowPanes:
             self.heaviest, self.averages = pane.heaviest(), pane.averages()
         for born_us in [each for each in self.closed if each + self.range_us <= instant_us]:
             del self.closed[born_us]
+
+    def shrink(self, sizes: PaneRoom, secrets: Words) -> None:
+        """Bring all panes into these sizes where theirs are larger."""
+        for born_us, pane in self.closed.items():
+            self.closed[born_us] = pane.shrunk(
+                secrets,
+                heavy=sizes.heavy,
+                keys=sizes.keys,
+                buckets=fewer_buckets(len(pane.sums), sizes.buckets),
+            )
+        for open_pane in self.open.values():
+            open_pane.shrink(sizes)
 
     def window(self, instant_us: int) -> list[ClosedPane]:
         """Return the panes that are in the window as of an instant, the oldest first."""

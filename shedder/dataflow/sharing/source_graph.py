@@ -164,6 +164,10 @@ class SourceGraph:
     def end_step(self, as_of_us: int) -> None:
         """All operators were evaluated up to an instant."""
         self.as_of_us = as_of_us
+        self.count_bytes()
+
+    def count_bytes(self) -> None:
+        """Note the bytes of the operators, behind a step or a resize."""
         self._operator_bytes = self.graph.size_bytes
 
     def alias_of(self, source: object) -> str | None:

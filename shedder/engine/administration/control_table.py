@@ -48,6 +48,8 @@ def set_control(services: Services, entity: str, name: str, key: str, value: str
                 services.overload.start() if value == "on" else services.overload.stop()
         case "query", "weight":
             services.budgets.weight_from(name, value)
+        case "query", "bytes":
+            services.budgets.join_bytes_from(name, value)
         case "query", "active" if value.lower() in ("true", "false"):
             services.budgets.set_active(name, active=value.lower() == "true")
         case "tenant", _:
@@ -57,8 +59,9 @@ def set_control(services: Services, entity: str, name: str, key: str, value: str
         case _:
             raise BadSetting(
                 f"no control {entity}.{key} = {value!r}; there are stream.seal, task.cancel, "
-                "query.thinning, query.weight, query.active (true, false), budget.bytes "
-                "(of synopses), tenant quotas (SHOW TENANTS) and overload.mode (on or off)"
+                "query.thinning, query.weight, query.active (true, false), query.bytes (of a join "
+                "with CONFIDENCE), budget.bytes (of synopses), tenant "
+                "quotas (SHOW TENANTS) and overload.mode (on or off)"
             )
 
 

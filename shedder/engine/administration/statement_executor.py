@@ -203,6 +203,11 @@ def _alter_weight(statement: cql.AlterWeight, call: StatementCall) -> Answer:
     return Answer.status(f"query {statement.name} has WEIGHT {statement.weight:g}")
 
 
+def _alter_bytes(statement: cql.AlterBytes, call: StatementCall) -> Answer:
+    budgets = call.services.budgets
+    return Answer.status(budgets.set_join_bytes(statement.name, statement.size_bytes))
+
+
 def _alter_activity(statement: cql.AlterActivity, call: StatementCall) -> Answer:
     call.services.budgets.set_active(statement.name, active=statement.active)
     return Answer.status(
@@ -353,6 +358,7 @@ HANDLERS: Mapping[type[Any], Callable[[Any, StatementCall], Answer]] = MappingPr
         cql.DropRollup: _drop_rollup,
         cql.AlterQuery: _alter_query,
         cql.AlterWeight: _alter_weight,
+        cql.AlterBytes: _alter_bytes,
         cql.AlterActivity: _alter_activity,
         cql.AlterStream: _alter_stream,
         cql.AlterOverload: _alter_overload,

@@ -51,6 +51,48 @@ class BudgetControls:
             raise _bad_weight(value) from None
         self.set_weight(name, weight)
 
+    def set_join_bytes(self, name: str, size_bytes: int) -> str:
+        """Have a query with CONFIDENCE over a join hold so many bytes, from the next instant on.
+
+        Fewer bytes hold at once. More are for the panes that begin later.
+
+        Returns:
+          What it may hold now, for people.
+
+        Raises:
+          UnknownQuery. BadSetting: it is another query, or more than half of row_query_bytes_max.
+          BudgetExceeded: its panes need more, or its bytes have changed too often.
+          DiskFull, StorageFailed: nothing has changed.
+        """
+        self._lifetime.check_open()
+        with self._ddl:
+            query = self._core.row_query(name)
+            if query is None:
+                self._core.standing_query(name)
+            if query is None or query.sampled_join is None:
+                raise BadSetting(
+                    f"query {name!r} has no bytes of its own; a join with CONFIDENCE has, and the "
+                    "synopses of other aggregates share the budget of synopses"
+                )
+            limit = self._core.rows.limits.query_bytes_max // 2
+            is_whole = isinstance(size_bytes, int) and not isinstance(size_bytes, bool)
+            if not is_whole or not 0 < size_bytes <= limit:
+                raise BadSetting(
+                    f"bytes of {name!r} are {size_bytes!r}; they must be a whole number over 0, at "
+                    f"most {limit:,}, half of row_query_bytes_max"
+                )
+            self._core.executor.call(lambda: query.resize_join(size_bytes), urgent=True).result()
+        return f"query {name} holds at most {size_bytes:,} bytes"
+
+    def join_bytes_from(self, name: str, value: str) -> str:
+        """Set the bytes of a join with CONFIDENCE to a text: 8MiB."""
+        try:
+            size = parse_bytes(value)
+        except ValueError as error:
+            raise BadSetting(f"bytes {value!r} of {name!r}: {error}") from error
+        assert isinstance(size, int)
+        return self.set_join_bytes(name, size)
+
     def set_active(self, name: str, *, active: bool) -> None:
         """Set whether the allocator counts a query. An inactive query keeps only spare memory.
 

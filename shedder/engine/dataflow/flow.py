@@ -25,9 +25,12 @@ from shedder.dataflow.sharing.source_graph import Agrees
 from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.engine.dataflow.interval_columns import with_roles
+from shedder.engine.dataflow.join_sizes import JoinSizes
 from shedder.engine.dataflow.relation_sinks import RelationSinks
+from shedder.engine.dataflow.row_output import BEGINNING_US
 from shedder.engine.dataflow.row_target import EVENT_TIME, SIGN
 from shedder.engine.dataflow.standing_plan import StandingPlan
+from shedder.errors import StorageFailed
 
 SharedPart = SharedNode | RelationSinks
 PAST = 8  # The tuples of a window take more memory while they are read again, before they are rows.
@@ -66,6 +69,7 @@ class RowFlow:
         seeds: Mapping[str, int] | None = None,
         clock_ns: Callable[[], int] = time.thread_time_ns,
         shares: bool = True,
+        sizes: JoinSizes | None = None,
     ) -> None:
         """A flow without tuples.
 
@@ -79,6 +83,7 @@ class RowFlow:
           seeds: as of `Dataflow`.
           clock_ns: measures the time of operators.
           shares: aliases and queries may read one window; else each alias has tuples of its own.
+          sizes: of a sampled join; None: there is none, or its bytes do not change.
 
         Raises:
           Unimplemented: an operator of the query is not in this version.
@@ -97,6 +102,7 @@ class RowFlow:
         )
         self.source_graph = self._flow.source_graph
         self._shares = shares
+        self._sizes = sizes
         self.is_stream = self._flow.is_stream
         self._schema = with_roles(self._flow.schema, query.plan)
         fields = list(self._schema)
@@ -274,9 +280,42 @@ class RowFlow:
         """Return None: all keys are kept."""
         return None
 
-    def relieve(self, excess_bytes: int) -> bool:  # noqa: ARG002
-        """Return False: no state is left out."""
-        return False
+    @property
+    def _next_us(self) -> int:
+        return BEGINNING_US if self.as_of_us is None else self.as_of_us + 1
+
+    @property
+    def sampled_join(self) -> SampledJoinAggregates | None:
+        """As `Dataflow.sampled_join`."""
+        return self._flow.sampled_join
+
+    def relieve(self, excess_bytes: int) -> bool:
+        """Have a sampled join free so many bytes; return False if that is not possible.
+
+        If bytes cannot be stored now, nothing is freed before they can be.
+        """
+        join, sizes = self.sampled_join, self._sizes
+        if join is None or sizes is None:
+            return False
+        bytes_max = sizes.relieved(join, excess_bytes)
+        if bytes_max is None:
+            return False
+        sizes.put(self._next_us, bytes_max, self._flow.resize_join)
+        return True
+
+    def resize_join(self, bytes_max: int) -> None:
+        """Have a sampled join hold other bytes from the next instant on.
+
+        Raises:
+          BudgetExceeded: it needs more, or its bytes have changed too often.
+          StorageFailed: bytes cannot be stored now. DiskFull.
+        """
+        join = self.sampled_join
+        assert join is not None
+        assert self._sizes is not None
+        join.spec.sizes(bytes_max)
+        if not self._sizes.put(self._next_us, bytes_max, self._flow.resize_join):
+            raise StorageFailed("the query is being registered; set its bytes again")
 
     def completeness(self, table: pa.Table) -> None:
         """Return None: no key is left out."""

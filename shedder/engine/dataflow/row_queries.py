@@ -164,6 +164,15 @@ class StandingRowQueries:
         """These states are durable: a restart begins with them."""
         self._stored |= {name: state for name, state in states.items() if name in self.queries}
 
+    def restarts_from_us(self, name: str) -> int | None:
+        """Return the event time from which a restart reads tuples for a query; None: any."""
+        state = self._stored.get(name)
+        if state is None:
+            return None
+        needed = [each.needs_from_us(state.begin.as_of_us) for each in self.queries[name].inputs]
+        known = [us for us in needed if us is not None]
+        return min(known) if known and len(known) == len(needed) else None
+
     def needs_all_from_us(self, stream_id: int, from_us: int) -> int:
         """Return the event time from which a restart needs a stream's tuples, at most from_us."""
         needed = [from_us]

@@ -429,7 +429,8 @@ class RowQuery:
         return None if self._flow is None else self._flow.completeness(table)
 
     def relieve(self, excess_bytes: int) -> bool:
-        """Keep fewer keys, as `ThinnedFlow.relieve`; return False if that frees too little."""
+        """Keep fewer keys, as `QueryFlow.relieve`; return False if that frees too little."""
+        self.finish_step()
         return self._flow is not None and self._flow.relieve(excess_bytes)
 
     def set_level_min(self, level: int) -> None:
@@ -437,6 +438,17 @@ class RowQuery:
         self.finish_step()
         assert isinstance(self._flow, ThinnedFlow)
         self._flow.set_level_min(level)
+
+    @property
+    def sampled_join(self) -> SampledJoinAggregates | None:
+        """As `RowFlow.sampled_join`; None: there is none, or the query has failed."""
+        return self._flow.sampled_join if isinstance(self._flow, RowFlow) else None
+
+    def resize_join(self, bytes_max: int) -> None:
+        """As `RowFlow.resize_join`, of a query that has a `sampled_join`."""
+        self.finish_step()
+        assert isinstance(self._flow, RowFlow)
+        self._flow.resize_join(bytes_max)
 
     @property
     def _live(self) -> QueryFlow:

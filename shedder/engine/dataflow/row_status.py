@@ -11,6 +11,7 @@ from shedder.engine.dataflow.row_query import RowQuery
 
 def row_status(query: RowQuery) -> dict[str, str]:
     """Return the facts of DESCRIBE and of the control table, by property."""
+    join = query.sampled_join
     return {
         **query.relations,
         "stream": ", ".join(query.streams),  # In place of `streams`, for programs that read it.
@@ -20,6 +21,7 @@ def row_status(query: RowQuery) -> dict[str, str]:
         "late": str(sum(each.late for each in query.inputs)),
         "size_bytes": str(query.size_bytes),
         **({} if query.thinning is None else {"level": str(query.thinning.level)}),
+        **({} if join is None else {"bytes": str(join.bytes_max)}),
         "failed": query.failed,
     }
 

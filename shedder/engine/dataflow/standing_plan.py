@@ -25,6 +25,7 @@ from shedder.cql.plans.logical_plan import (
 )
 from shedder.cql.plans.thinning_keys import ThinningKeys, thinning_keys
 from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.engine.dataflow.join_sizes import JoinSampling
 from shedder.engine.dataflow.lookback import ALL, lookbacks_us
 from shedder.engine.dataflow.row_target import EVENT_TIME, SIGN
 from shedder.errors import BadQuery
@@ -128,13 +129,15 @@ def lists_values(plan: Plan) -> bool:
     return any(isinstance(it, Aggregated) and it.listed is not None for it in nodes_of(plan))
 
 
-def with_seed(plan: StandingPlan, *, seed: int, bytes_max: int) -> StandingPlan:
+def with_seed(plan: StandingPlan, of: JoinSampling) -> StandingPlan:
     """Return a plan that samples keys by a seed, in so many bytes; others as they are."""
 
     def seeded(node: Plan) -> Plan:
         match node:
             case Aggregated(sampling=KeySampling() as sampling):
-                sampling = replace(sampling, seed=seed, bytes_max=bytes_max)
+                sampling = replace(
+                    sampling, seed=of.seed, bytes_max=of.bytes_max, resizes=of.resizes
+                )
                 return replace(node, sampling=sampling)
             case Project(input=source):
                 return replace(node, input=seeded(source))

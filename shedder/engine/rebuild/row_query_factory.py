@@ -21,6 +21,7 @@ from shedder.cql.statements.table_schema import RelationSchema
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.join_order import StreamStatistics
 from shedder.engine.dataflow.flow import RowFlow
+from shedder.engine.dataflow.join_sizes import SAMPLING, JoinSampling, JoinSizes
 from shedder.engine.dataflow.lookback import HISTORY, lookbacks_us
 from shedder.engine.dataflow.query_tables import QueryTables, ReadTable
 from shedder.engine.dataflow.row_input import RowInput, times_of
@@ -49,19 +50,19 @@ class RowParameters:
     """Parameters of a row query in the catalog. Queries of aggregates have no "kind" among theirs.
 
     incarnation: as of `RowOutput`. target: into which the query inserts its rows.
-    sampling: seed, and bytes, of the sample of a join's keys; None: the query has none.
+    sampling: of a join's keys; None: the query has none.
     thinning: of ON OVERLOAD SHED; None: the query has it not.
     """
 
     incarnation: str
     target: RowTarget | None = None
-    sampling: tuple[int, int] | None = None
+    sampling: JoinSampling | None = None
     thinning: KeyThinning | None = None
 
     def to_json(self) -> str:
         """Return the JSON that the catalog keeps."""
         into = {} if self.target is None else {"into": self.target.to_json()}
-        sampled = {} if self.sampling is None else {"sampling": self.sampling}
+        sampled = {} if self.sampling is None else {SAMPLING: self.sampling.to_json()}
         thinned = {} if self.thinning is None else {THINNING: self.thinning.to_json()}
         stored = {"kind": "rows", "incarnation": self.incarnation, **into, **sampled, **thinned}
         return json.dumps(stored)
@@ -72,11 +73,11 @@ class RowParameters:
         stored = json.loads(entry.parameters)
         if not isinstance(stored, dict) or stored.get("kind") != "rows":
             return None
-        into, sampling, thinning = (stored.get(it) for it in ("into", "sampling", THINNING))
+        into, sampling, thinning = (stored.get(it) for it in ("into", SAMPLING, THINNING))
         return cls(
             stored["incarnation"],
             None if into is None else RowTarget.from_json(into),
-            None if sampling is None else (sampling[0], sampling[1]),
+            None if sampling is None else JoinSampling.from_json(sampling),
             None if thinning is None else KeyThinning.from_json(thinning),
         )
 
@@ -131,8 +132,11 @@ def _flow(
 ) -> RowFlow | ThinnedFlow:
     """Return the operators of a query, as `new_row_query`."""
 
+    stored = StoredLevels(core, name, begins=state is None)
+    sizes = None if parameters.sampling is None else JoinSizes(parameters.sampling, stored)
+
     def made() -> RowFlow:
-        return new_flow(core, plan, statistics, parameters.target)
+        return new_flow(core, plan, statistics, parameters.target, sizes)
 
     if plan.keys is None or parameters.thinning is None:
         return made()
@@ -145,7 +149,7 @@ def _flow(
         made,
         plan.keys,
         thinning,
-        StoredLevels(core, name, begins=state is None),
+        stored,
         bound=bound,
         bytes_max=bytes_max,
         span_us=span_us if span_us < HISTORY else None,
@@ -183,8 +187,7 @@ def with_sampling(plan: StandingPlan, parameters: RowParameters) -> StandingPlan
     """Return the plan with the seed and the bytes of its sample of keys, if it has one."""
     if parameters.sampling is None:
         return plan
-    seed, bytes_max = parameters.sampling
-    return with_seed(plan, seed=seed, bytes_max=bytes_max)
+    return with_seed(plan, parameters.sampling)
 
 
 def new_flow(
@@ -192,8 +195,11 @@ def new_flow(
     plan: StandingPlan,
     statistics: Mapping[str, StreamStatistics],
     target: RowTarget | None,
+    sizes: JoinSizes | None = None,
 ) -> RowFlow:
-    """Return the operators of a query, without tuples. target: into which it inserts its rows.
+    """Return the operators of a query, without tuples.
+
+    target: into which it inserts its rows. sizes: as of `RowFlow`.
 
     Raises:
       Unimplemented: an operator of the query is not in this version.
@@ -208,6 +214,7 @@ def new_flow(
         statistics=statistics,
         expiry=Expiry(core.settings.row_query_expiry),
         shares=plan.keys is None,
+        sizes=sizes,
         seeds={
             scan.relation: core.stream(scan.relation).schema.seed for scan in _stream_scans(plan)
         },

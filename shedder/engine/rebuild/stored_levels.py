@@ -1,4 +1,4 @@
-"""Levels of a row query in the catalog: durable before rows depend on them."""
+"""Levels and sizes of a row query in the catalog: durable before rows depend on them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 
 import structlog
 
+from shedder.archive.files.data_directory import FORMAT_VERSION
+from shedder.engine.dataflow.join_sizes import SAMPLING, JoinSampling
 from shedder.engine.dataflow.thinning_levels import THINNING, KeyThinning
 from shedder.engine.engine_state import EngineState
 
@@ -15,8 +17,9 @@ _log = structlog.get_logger("shedder.engine")
 class StoredLevels:
     """Where the levels of one query are stored. Used by the apply thread.
 
-    A level has an instant, and the rows before it are made again without it. So it is stored in
-    the catalog at once, and not in the log, where records that are not applied yet come before it.
+    A level, or a size, has an instant, and the rows before it are made again without it. So it is
+    stored in the catalog at once, and not in the log, where records that are not applied yet come
+    before it.
     """
 
     def __init__(self, core: EngineState, name: str, *, begins: bool) -> None:
@@ -42,12 +45,27 @@ class StoredLevels:
         """
         if self.is_new:
             return True
-        if not self._core.is_recovered:
-            return False
-        is_stored = self._core.store.catalog.set_parameters(
-            self._name,
-            lambda stored: json.dumps({**json.loads(stored), THINNING: thinning.to_json()}),
-        )
+        is_stored = self._put(THINNING, thinning.to_json())
         if is_stored:
             _log.info("row_query_thinned", query=self._name, keys=2.0**-thinning.level)
         return is_stored
+
+    def needs_from_us(self) -> int | None:
+        """Return the event time before which no restart reads tuples; None: it is not known."""
+        return self._core.rows.restarts_from_us(self._name)
+
+    def put_sizes(self, sampling: JoinSampling) -> bool:
+        """Store the sizes of a sampled join, as `put`."""
+        if self._core.is_recovered:
+            self._core.store.allow(FORMAT_VERSION)
+        is_stored = self._put(SAMPLING, sampling.to_json())
+        if is_stored:
+            _log.info("sampled_join_resized", query=self._name, bytes=sampling.resizes[-1][1])
+        return is_stored
+
+    def _put(self, key: str, value: object) -> bool:
+        if not self._core.is_recovered:
+            return False
+        return self._core.store.catalog.set_parameters(
+            self._name, lambda stored: json.dumps({**json.loads(stored), key: value})
+        )

@@ -20,6 +20,7 @@ from shedder.dataflow.graph_text import graph_outline
 from shedder.dataflow.join_order import StreamStatistics
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import QueryCommit
+from shedder.engine.dataflow.join_sizes import JoinSampling
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
 from shedder.engine.dataflow.standing_plan import (
@@ -141,7 +142,7 @@ class RowRegistrar:
             return RowParameters(incarnation, target)
         bytes_max = self._core.rows.limits.query_bytes_max // 2
         return RowParameters(
-            incarnation, target, (self._core.machine.random_bits(SEED_BITS), bytes_max)
+            incarnation, target, JoinSampling(self._core.machine.random_bits(SEED_BITS), bytes_max)
         )
 
     def _admitted(self, select: RelationalSelect, waits: RegistrationWait) -> StandingPlan:
@@ -172,7 +173,7 @@ class RowRegistrar:
         query.check_size()
         core.rows.add(query, new_writer(core, query, target, begins=False))
         sampling = sampling_of(query.query.plan)
-        sampled = None if sampling is None else (sampling.seed, sampling.bytes_max)
+        sampled = None if sampling is None else JoinSampling(sampling.seed, sampling.bytes_max)
         state = core.rows.state(query.name, {})
         entry = QueryEntry(
             query.name,

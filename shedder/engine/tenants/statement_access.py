@@ -140,6 +140,7 @@ STATEMENTS: Mapping[type[Any], StatementAccess] = MappingProxyType(
             _row(cql.AlterOverload, Scope.DEFINE, lambda s: _stream(s.name)),
             _row(cql.AlterQuery, Scope.DEFINE, lambda s: _query(s.name)),
             _row(cql.AlterWeight, Scope.DEFINE, lambda s: _query(s.name)),
+            _row(cql.AlterBytes, Scope.DEFINE, lambda s: _query(s.name)),
             _row(cql.AlterActivity, Scope.DEFINE, lambda s: _query(s.name)),
             _row(
                 cql.CreateRollup,

@@ -11,11 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.archive.files.data_directory import FORMAT_SAMPLED_JOINS, format_of
+from shedder.archive.files.data_directory import FORMAT_SAMPLED_JOINS, FORMAT_VERSION, format_of
 from shedder.cli.commands import run
 from shedder.cli.exit_codes import ExitCode
 from shedder.engine.engine import Engine
-from shedder.errors import BadQuery, RowQueryFailed, Unimplemented
+from shedder.errors import (
+    BadQuery,
+    BadSetting,
+    BudgetExceeded,
+    RowQueryFailed,
+    Unimplemented,
+    UnknownQuery,
+)
 from tests.engine.killed import copy_killed
 from tests.engine.world import START_US
 from tests.seeds import seed
@@ -213,6 +220,103 @@ def test_a_restart_and_a_kill_give_the_same_answers_and_rows(tmp_path):
             ours, theirs = (each.query(name).answer() for each in (db, other))
             assert by_key(ours.table) == by_key(theirs.table) != by_key(answer.table)
             assert ours.resume == theirs.resume
+
+
+def _resized(db, streams: Streams, sizes: dict[str, int]) -> list[bool]:
+    """Change the bytes of queries within a slide, and look at them behind each of three.
+
+    Returns:
+      which of the intervals of the last two queries hold.
+    """
+    held, parts = [], list(streams.slide())
+    for name, table in parts[:3]:
+        db.push(name, table)
+    for name, size in sizes.items():
+        db.execute(f"ALTER QUERY {name} SET BYTES {size} BYTES")
+        assert db.core.rows.queries[name].sampled_join.size_bytes <= size
+        facts = db.control("query", name).to_pylist()
+        assert {"entity": "query", "name": name, "key": "bytes", "value": str(size)} in facts
+    db.push(*parts[3])
+    for slides in (0, 1, 1):
+        push(db, streams, slides)
+        held.append(db.query("size").answer().estimate(0, "n").holds(streams.size))
+        held.append(db.query("sums").answer().estimate(0, "s").holds(streams.sum))
+        for name, size in sizes.items():
+            assert db.core.rows.queries[name].sampled_join.size_bytes <= size
+    return held
+
+
+def test_bytes_change_while_a_query_runs_and_a_restart_and_a_kill_keep_the_rows(tmp_path):
+    streams = Streams("resizes")
+    with Engine.open(tmp_path / "d", **MORE) as db:
+        create(db)
+        for name, text in QUERIES.items():
+            db.register(name, text)
+        push(db, streams, 3)
+        assert format_of(db.core.store.directory) == FORMAT_SAMPLED_JOINS
+        held = _resized(db, streams, {"size": LIMIT // 8, "sums": LIMIT // 2, "groups": LIMIT // 2})
+        narrow = db.query("size").answer().estimate(0, "n").half_width
+        held += _resized(db, streams, {"size": LIMIT, "sums": LIMIT // 3, "groups": LIMIT})
+        push(db, streams, SLIDES - 2)
+        assert sum(held) >= gate(len(held), 0.95, RUN_ALARM)
+        assert db.query("size").answer().estimate(0, "n").half_width < narrow / 2
+        assert format_of(db.core.store.directory) == FORMAT_VERSION
+        for name, table in list(streams.slide())[:3]:
+            db.push(name, table)
+        db.set_control("query", "size", "bytes", "256KiB")
+        before = {name: db.query(name).answer() for name in QUERIES}
+        copied = copy_killed(db, tmp_path / "killed")
+    with Engine.open(tmp_path / "d", **MORE) as db, Engine.open(copied, **MORE) as other:
+        for name, answer in before.items():
+            for each in (db, other):
+                found = each.query(name).answer()
+                assert by_key(found.table) == by_key(answer.table)
+                assert found.resume == answer.resume
+        assert db.core.rows.queries["size"].sampled_join.bytes_max == 1 << 18
+        later = [each for _ in range(2) for each in streams.slide()]
+        for each in (db, other):
+            for name, table in later:
+                each.push(name, table)
+        for name in QUERIES:
+            ours, theirs = (each.query(name).answer() for each in (db, other))
+            assert by_key(ours.table) == by_key(theirs.table)
+            assert ours.resume == theirs.resume
+
+
+def test_a_query_above_its_limit_holds_fewer_bytes_and_goes_on(tmp_path):
+    streams = Streams("relief")
+    with Engine.open(tmp_path / "d", **SETTINGS | {"row_query_bytes_max": 8 * LIMIT}) as db:
+        create(db)
+        sums = db.register("sums", SUMS)
+        push(db, streams, 4)
+        answer = sums.answer()
+        assert db.core.rows.queries["sums"].state_bytes > LIMIT
+    with Engine.open(tmp_path / "d", **SETTINGS) as db:
+        sums = db.query("sums")
+        assert by_key(sums.answer().table) == by_key(answer.table)
+        push(db, streams, 2)
+        assert db.core.rows.queries["sums"].state_bytes <= LIMIT
+        found = sums.answer().estimate(0, "s")
+        assert found.half_width > 0
+        assert found.holds(streams.sum)
+
+
+def test_bytes_that_cannot_be_are_refused(tmp_path):
+    with Engine.open(tmp_path / "d", **SETTINGS) as db:
+        create(db)
+        size = db.register("size", TEXT)
+        db.register("exact", JOIN)
+        with pytest.raises(BadSetting, match=r"bytes of 'size' are 524289; .* at most 524,288"):
+            db.set_control("query", "size", "bytes", str(LIMIT // 2 + 1))
+        with pytest.raises(BadSetting, match="bytes 'many' of 'size': a size is a number"):
+            db.set_control("query", "size", "bytes", "many")
+        with pytest.raises(BudgetExceeded, match=r"10 panes.* need 131,072 bytes, .* has 1,024"):
+            db.execute("ALTER QUERY size SET BYTES 1 KIB")
+        with pytest.raises(BadSetting, match="'exact' has no bytes of its own; a join with CONF"):
+            db.execute("ALTER QUERY exact SET BYTES 1 MIB")
+        with pytest.raises(UnknownQuery):
+            db.execute("ALTER QUERY other SET BYTES 1 MIB")
+        assert "in at most 524,288" in size.explain()
 
 
 @pytest.mark.timeout(300)

@@ -45,6 +45,7 @@ def engine(tmp_path):
         "DROP ROLLUP rb",
         "ALTER QUERY qb SET THINNING 1/2",
         "ALTER QUERY qb SET WEIGHT 2",
+        "ALTER QUERY qb SET BYTES 1 MIB",
         "ALTER QUERY qb SET INACTIVE",
         "ALTER STREAM b SET ARCHIVE plain",
         "ALTER STREAM b SET ON OVERLOAD BLOCK",

@@ -48,6 +48,7 @@ ROWS = {
     "ALTER STREAM s SET ON OVERLOAD BLOCK": ("define", "stream s"),
     "ALTER QUERY q SET THINNING 1/8": ("define", "query q"),
     "ALTER QUERY q SET WEIGHT 3": ("define", "query q"),
+    "ALTER QUERY q SET BYTES 8 MIB": ("define", "query q"),
     "ALTER QUERY q SET INACTIVE": ("define", "query q"),
     "CREATE ROLLUP r AS SELECT COUNT(*) FROM s [RANGE 1 HOUR]": (
         "define",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.intervals.interval import Intervals
-from synopses.joins.closed_panes import NO_KEYS, ClosedPane
+from synopses.joins.closed_panes import NO_KEYS, ClosedPane, fewer_buckets
 from synopses.joins.join_totals import JoinTotals
 from synopses.joins.joined_windows import JoinedWindows
 from synopses.joins.pane_counts import PaneCounts, PaneRoom, heavy_keys
@@ -34,7 +34,9 @@ class Cell:
     same: hot keys of all inputs are the same. change: of the rows from pane to pane; "bursts" have
     1/8 to 8 times as many, so levels differ; with "moving", hot keys are others in each pane.
     values: of the first input. "prices" are positive and depend on the key, "signed" have both
-    signs, "tails" are long. inputs: joined windows.
+    signs, "tails" are long. inputs: joined windows. resizes: to a quarter of the sizes within the
+    third pane, and of these with "twice" to a half within the fourth; "back" is to all of the
+    sizes from the fourth pane on.
     """
 
     skew: float
@@ -45,6 +47,7 @@ class Cell:
     rows: int = 2_000
     values: str = "prices"
     inputs: int = 2
+    resizes: str = ""
 
 
 # Of some 1,500 keys of a pane, 1/64 to all find room.
@@ -125,15 +128,25 @@ def drawn(cell: Cell, seed: int) -> JoinedPanes:
     counts = tuple(np.zeros(cell.keys, np.int64) for _ in sides)
     sums = np.zeros(cell.keys, np.int64), np.zeros(cell.keys, np.int64)
     heavy, centres = NO_KEYS, np.zeros(1)
+    sizes = cell.sizes
     for number, keys in enumerate(_panes(cell, rng)):
         values = _values(cell, keys[0], rng)
+        if cell.resizes == "back" and number == PANES:
+            sizes = sizes.resized(cell.sizes)
         panes = [
-            PaneCounts(cell.sizes, secrets, heavy, centres[: int(at == 0)])
-            for at in range(cell.inputs)
+            PaneCounts(sizes, secrets, heavy, centres[: int(at == 0)]) for at in range(cell.inputs)
         ]
-        for at, (pane, of_side) in enumerate(zip(panes, keys, strict=True)):
-            pane.update(hashes_of(of_side), values[:, None] if at == 0 else None)
-        heavy = heavy_keys([pane.heaviest() for pane in panes], cell.sizes.heavy)
+        cut = rng.random() if cell.resizes and number == PANES - 1 else 1.0
+        cut = rng.random() if cell.resizes == "twice" and number == PANES else cut
+        for is_late in (False, True):
+            for at, (pane, of_side) in enumerate(zip(panes, keys, strict=True)):
+                end = int(cut * len(of_side))
+                part = slice(end, None) if is_late else slice(end)
+                pane.update(hashes_of(of_side[part]), values[part, None] if at == 0 else None)
+            if cut < 1.0 and not is_late:
+                sizes = sizes.resized(_fewer(sizes, 2 if number == PANES else 4))
+                _shrink(sides, panes, sizes, secrets)
+        heavy = heavy_keys([pane.heaviest() for pane in panes], sizes.heavy)
         centres = np.rint(panes[0].averages())
         if number:
             for at, of_side in enumerate(keys):
@@ -143,6 +156,29 @@ def drawn(cell: Cell, seed: int) -> JoinedPanes:
             np.add.at(sums[0], keys[0][valid], 1)
             np.add.at(sums[1], keys[0][valid], (values[valid] * _UNIT).astype(np.int64))
     return JoinedPanes(secrets, sides, counts, sums)
+
+
+def _fewer(sizes: PaneRoom, parts: int) -> PaneRoom:
+    return PaneRoom(
+        max(sizes.heavy // parts, 1), max(sizes.keys // parts, 1), sizes.buckets // parts
+    )
+
+
+def _shrink(
+    sides: tuple[list[ClosedPane], ...],
+    panes: list[PaneCounts],
+    sizes: PaneRoom,
+    secrets: NDArray[np.uint64],
+) -> None:
+    """Bring closed and open panes into fewer bytes."""
+    for side in sides:
+        buckets = [fewer_buckets(len(each.sums), sizes.buckets) for each in side]
+        side[:] = [
+            each.shrunk(secrets, heavy=sizes.heavy, keys=sizes.keys, buckets=number)
+            for each, number in zip(side, buckets, strict=True)
+        ]
+    for pane in panes:
+        pane.shrink(sizes)
 
 
 def _panes(cell: Cell, rng: np.random.Generator) -> Iterator[list[Keys]]:

@@ -31,6 +31,7 @@ from tests.truth import RUN_ALARM, gate
 
 CONFIDENCE = 0.95
 TRIALS = 1_000
+RESIZES = ("shrink", "back", "twice")
 WIDE = PaneRoom(heavy=4_096, keys=8_192, buckets=1 << 18)  # As of the widths in docs/answers.md.
 
 
@@ -44,6 +45,34 @@ def test_intervals_hold_the_exact_aggregate(aggregate, values):
         return drawn(cell, seed("join", at, values, trial)).is_held(aggregate, CONFIDENCE)
 
     assert holds(is_held, CONFIDENCE, trials=300)
+
+
+@pytest.mark.parametrize("resizes", RESIZES)
+def test_intervals_across_a_resize_hold_the_exact_aggregate(resizes):
+    draw = random.Random(seed("resized join cell", resizes))
+    at, aggregate = draw.randrange(len(CELLS)), draw.choice(AGGREGATES)
+    cell = replace(CELLS[at], resizes=resizes)
+
+    def is_held(trial: int) -> bool:
+        return drawn(cell, seed("resized join", at, trial)).is_held(aggregate, CONFIDENCE)
+
+    assert holds(is_held, CONFIDENCE, trials=300)
+
+
+@pytest.mark.nightly  # 40 cells of 300 trials: 6 minutes of CPU.
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("resizes", RESIZES)
+def test_intervals_across_a_resize_hold_in_each_kind_of_world(resizes):
+    trials, missed = 300, {}
+    for at, cell in list(enumerate(CELLS))[RESIZES.index(resizes) :: len(RESIZES)]:
+        held = dict.fromkeys(AGGREGATES, 0)
+        for number in range(trials):
+            world = drawn(replace(cell, resizes=resizes), seed("resized join", at, number))
+            for aggregate in AGGREGATES:
+                held[aggregate] += world.is_held(aggregate, CONFIDENCE)
+        least = gate(trials, CONFIDENCE, RUN_ALARM)
+        missed |= {(at, each): hits for each, hits in held.items() if hits < least}
+    assert missed == {}
 
 
 @pytest.mark.nightly  # 120 cells of 1,000 trials: 40 minutes of CPU.

@@ -52,6 +52,49 @@ def test_counts_of_heavy_and_of_sampled_keys_are_exact():
     assert pane.sums.tolist() == sums.tolist()
 
 
+FEWER = PaneRoom(heavy=8, keys=30, buckets=200)  # 128 buckets, which are neighbours together.
+
+
+@pytest.mark.parametrize("at", [0, 7_000, 20_000, None])
+def test_fewer_bytes_have_the_exact_counts_of_fewer_keys(at):
+    """at: rows before an open pane gets fewer bytes; None: it is closed before."""
+    _, secrets, hashes, heavy = _world("fewer")
+    pane = _counted(secrets, heavy, [hashes[:at]])
+    if at is None:
+        found = pane.closed().shrunk(secrets, heavy=8, keys=30, buckets=128)
+    else:
+        pane.shrink(FEWER)
+        pane.update(hashes[at:], _values(hashes[at:]))
+        found = pane.closed()
+        assert len(pane.heaviest()) <= 8
+    keys, places, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    before = hashes[:at] if at else hashes
+    shown = np.array([np.count_nonzero(before == key) for key in heavy])
+    if at:
+        assert np.isin(found.heavy.keys, heavy).all()
+        left_out = shown[~np.isin(heavy, found.heavy.keys)]
+        assert left_out.max() <= shown[np.isin(heavy, found.heavy.keys)].min()
+    assert len(found.heavy.keys) == 8
+    is_heavy = np.isin(keys, found.heavy.keys)
+    kept = ~is_heavy & sampled(keys, secrets[0], found.level)
+    assert found.distinct * 2.0**-found.level <= 30 < found.distinct * 2.0 ** (1 - found.level)
+    assert found.distinct == pytest.approx(np.count_nonzero(~is_heavy), rel=0.1)
+    assert found.sampled.keys.tolist() == keys[kept].tolist()
+    assert found.sampled.counts.tolist() == counts[kept].tolist()
+    assert found.heavy.counts.tolist() == counts[is_heavy].tolist()
+    bucket = buckets_of(hashes, secrets[1], 128)[~is_heavy[places]]
+    assert found.sums.tolist() == np.bincount(bucket, minlength=128).tolist()
+    values = _values(hashes)[~is_heavy[places]] - CENTRES
+    for number in range(2):
+        for sign in range(2):
+            parts = np.nan_to_num(np.maximum(values[:, number] * (1 - 2 * sign), 0.0))
+            truth = np.bincount(bucket // VALUE_BUCKET, parts, minlength=32)
+            of = found.value_sums[2 * number + sign]
+            assert (of >= truth - 1e-9 * truth).all()
+            assert of == pytest.approx(truth, rel=1e-6)
+    assert found.size_bytes < _counted(secrets, heavy, [hashes]).closed().size_bytes / 3
+
+
 @pytest.mark.parametrize("world", range(8))
 def test_a_frequent_key_with_most_rows_of_its_cell_is_heavy_in_the_next_pane(world):
     """Its votes are its rows without the others of the cell; those of another are at most all.
