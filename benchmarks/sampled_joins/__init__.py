@@ -1,0 +1,1 @@
+"""Cost of join aggregates with a sample of keys."""
