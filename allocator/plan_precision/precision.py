@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from allocator.demands import Booleans, Floats
 from allocator.errors import BadPrecision
@@ -171,7 +171,7 @@ def _beta_quantile(mean: Floats, deviation: Floats, share: float) -> Floats:
     variance, inside = np.square(deviation), np.clip(mean, 1e-12, 1 - 1e-12)
     most = inside * (1 - inside)
     steady = np.maximum(most / np.maximum(variance, 1e-12 * most) - 1, 1e-9)
-    quantile = beta.ppf(share, inside * steady, (1 - inside) * steady)
+    quantile = betaincinv(inside * steady, (1 - inside) * steady, share)
     return np.asarray(np.where(variance > 0, quantile, mean), np.float64)
 
 

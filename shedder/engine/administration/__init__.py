@@ -4,6 +4,5 @@ The statement executor runs each statement on the services of the engine. The co
 lists every entity and its properties, and sets the writable ones.
 
 May import: runtime, window_state, ingest, standing_queries, tables, dataflow, engine_state,
-tenants,
-admission, one_time_queries, controls, services.
+tenants, allocation, admission, one_time_queries, controls, services.
 """

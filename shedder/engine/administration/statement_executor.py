@@ -20,10 +20,11 @@ from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.delete import delete
 from shedder.engine.administration.insert import insert
 from shedder.engine.administration.table_statements import delete_rows, insert_rows, update_rows
+from shedder.engine.allocation.row_plans import row_plans_table
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.caller import OPERATOR, Caller
 from shedder.engine.services import Services
-from shedder.engine.tenants.access_control import absent, check_statement, own_streams
+from shedder.engine.tenants.access_control import absent, check_statement
 from shedder.errors import (
     BadQuery,
     BadSetting,
@@ -235,9 +236,11 @@ def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
 def _explain_allocation(_: cql.ExplainAllocation, call: StatementCall) -> Answer:
     """Return the rows of the caller's queries, and the rows of no query."""
     shares = call.services.budgets.allocation()
-    streams = own_streams(call.services.core, call.caller)
-    own = {query for stream in streams for query in stream.queries}
-    return Answer(shares.filter([row is None or row in own for row in shares["query"].to_pylist()]))
+    core = call.services.core
+    own = set(core.query_names(call.caller))
+    plans = core.look(lambda: row_plans_table(core.rows))
+    found = pa.concat_tables([shares, plans])
+    return Answer(found.filter([row is None or row in own for row in found["query"].to_pylist()]))
 
 
 def _explain_precision(statement: cql.ExplainPrecision, call: StatementCall) -> Answer:

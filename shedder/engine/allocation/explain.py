@@ -33,6 +33,8 @@ _COLUMNS = (
     "target",
     "predicted_error",
     "expected_error",
+    "predicted_fn",
+    "predicted_fp",
     "measured_error",
     "factor",
     "skipping_factor",
@@ -66,7 +68,8 @@ def allocation_table(
     size_bytes of all rows sum to the budget. target and all errors: in the unit
     of the synopsis (relative, by rank, share of tuples), of its most demanding reader.
     predicted_error: half width at the query's confidence. expected_error: the same as measured
-    answers correct it; the allocator plans with it. factor,
+    answers correct it; the allocator plans with it. predicted_fn, predicted_fp: of row queries
+    alone (`row_plans_table`). factor,
     skipping_factor: by which measurements correct the prediction of what its size and what skipped
     tuples cost. needed_bytes: of the target; null where there is
     none, or nothing reaches it. saved_per_kib, saved_per_ns: by how much the error falls per KiB,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from shedder.dataflow.graph_text import label_text
 from shedder.dataflow.operator_facts import OperatorFacts
+from shedder.engine.dataflow.row_precision import RowPrecision
 from shedder.engine.dataflow.row_query import RowQuery
 
 
@@ -20,9 +21,21 @@ def row_status(query: RowQuery) -> dict[str, str]:
         "kept_bytes": str(query.output.size_bytes),
         "late": str(sum(each.late for each in query.inputs)),
         "size_bytes": str(query.size_bytes),
-        **({} if query.thinning is None else {"level": str(query.thinning.level)}),
+        **_precision_facts(query),
         **({} if join is None else {"bytes": str(join.bytes_max)}),
         "failed": query.failed,
+    }
+
+
+def _precision_facts(query: RowQuery) -> dict[str, str]:
+    """Return the level and the precision of a query with ON OVERLOAD SHED; of others nothing."""
+    if query.thinning is None:
+        return {}
+    found = RowPrecision.at(query.thinning.level)
+    return {
+        "level": str(found.level),
+        "predicted_fn": str(found.false_negatives),
+        "predicted_fp": str(found.false_positives),
     }
 
 

@@ -31,6 +31,7 @@ from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
 from shedder.engine.dataflow.growing_strata import GrowingStrata
 from shedder.engine.dataflow.row_completeness import of_plan, of_relation, of_stretch
 from shedder.engine.dataflow.row_output import BEGINNING_US
+from shedder.engine.dataflow.row_precision import PREDICTED, RowPrecision
 from shedder.engine.dataflow.row_target import EVENT_TIME
 from shedder.engine.dataflow.rows_bound import RowsBound
 from shedder.engine.dataflow.thinning_levels import (
@@ -382,7 +383,11 @@ class ThinnedFlow:
         level = min(self._flows)
         kept = f"1/{1 << level} of the keys" if level else "all keys"
         keys = ", ".join(self._keys.columns)
-        return [*self._whole.plan_choices, ("on overload", f"shed; keeps {kept} ({keys})")]
+        return [
+            *self._whole.plan_choices,
+            ("on overload", f"shed; keeps {kept} ({keys})"),
+            (PREDICTED, RowPrecision.at(level).text),
+        ]
 
     def operators(self) -> list[OperatorFacts]:
         """Return the facts of the operators of all strata together."""

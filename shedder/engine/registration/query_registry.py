@@ -250,6 +250,10 @@ class QueryRegistry:
 
         return self.core.look(text)
 
+    def expected_precision(self, query: RowQuery) -> dict[str, str]:
+        """What a row query with ON OVERLOAD SHED is expected to get."""
+        return self._row_registrar.expected_precision(query)
+
     def close(self) -> None:
         """End every subscription."""
         self.core.rows.end()

@@ -32,6 +32,9 @@ class RowRegistry(Protocol):
     def explain_rows(self, query: RowQuery) -> str:
         """Return what a query reads and holds."""
 
+    def expected_precision(self, query: RowQuery) -> dict[str, str]:
+        """Return what a query with ON OVERLOAD SHED is expected to get, by name."""
+
     def drop_query(self, name: str) -> None:
         """Unregister a query."""
 
@@ -90,13 +93,14 @@ class RowHandle:
 
     @property
     def granted(self) -> Mapping[str, str]:
-        """Its text, its streams, its tables and its limit of memory."""
+        """Its text, its streams, its tables, its limit of memory, and how precise its rows are."""
         limits = self._registry.core.rows.limits
         return {
             "text": self.text,
             **self._query.relations,
             "size_bytes_max": f"{limits.query_bytes_max:,} bytes",
             "kept_bytes_max": f"{limits.output_bytes_max:,} bytes",
+            **self._registry.expected_precision(self._query),
         }
 
     def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:

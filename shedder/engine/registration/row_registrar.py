@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from shedder.archive.files.data_directory import (
     FORMAT_ROWS,
@@ -21,8 +22,10 @@ from shedder.dataflow.join_order import StreamStatistics
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.dataflow.join_sizes import JoinSampling
+from shedder.engine.dataflow.row_precision import EXPECTED, PREDICTED, expected_text
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
+from shedder.engine.dataflow.rows_bound import MEMORY_SHARE, has_bound
 from shedder.engine.dataflow.standing_plan import (
     StandingPlan,
     lists_values,
@@ -48,6 +51,7 @@ from shedder.engine.synopsis_plans.stored_query_text import parse_stored
 from shedder.errors import BudgetExceeded
 
 SEED_BITS = 62  # Of a sample of keys.
+_IDLE = 1e-9  # Of the rate of a stream: so few tuples that only empty operators take bytes.
 
 
 class RowRegistrar:
@@ -116,6 +120,8 @@ class RowRegistrar:
         known = waits.run(lambda: statistics_of(core, plan, inputs_min=1))
         query = new_row_query(core, "", plan, known, parameters)
         facts = {"text": query.query.text, **query.relations, **row_plan_facts(query)}
+        facts.pop(PREDICTED, None)  # Of a query without tuples.
+        facts |= self._expected_precision(plan, known)
         outline = graph_outline(query.operators(), self._expected(plan, known, parameters))
         return facts | {f"operator {number}": line for number, line in enumerate(outline, 1)}
 
@@ -130,6 +136,37 @@ class RowRegistrar:
         flow = new_flow(core, with_sampling(plan, parameters), known, None)
         kept = f"at most {core.rows.limits.output_bytes_max:,} bytes"
         return [*flow.estimated_bytes(known), kept]
+
+    def expected_precision(self, query: RowQuery) -> dict[str, str]:
+        """Return what a standing query with ON OVERLOAD SHED is expected to get, by name."""
+        core = self._core
+        if query.thinning is None:
+            return {}
+        select = parse_stored(query.query.text)
+        assert isinstance(select, RelationalSelect)
+        plan = bound_rows(core, select)
+        known = core.look(lambda: statistics_of(core, plan, inputs_min=1))
+        return self._expected_precision(plan, known)
+
+    def _expected_precision(
+        self, plan: StandingPlan, known: Mapping[str, StreamStatistics]
+    ) -> dict[str, str]:
+        """Return the level that full windows are expected to need, and the precision of its rows.
+
+        Rates of almost no tuples give what operators take without tuples.
+        """
+        if plan.keys is None:
+            return {}
+        flow = new_flow(self._core, plan, known, None)
+        bytes_max = self._core.rows.limits.query_bytes_max
+        idle = {alias: replace(it, rate_per_s=it.rate_per_s * _IDLE) for alias, it in known.items()}
+        text = expected_text(
+            flow.estimated_bytes(known),
+            flow.estimated_bytes(idle),
+            beside_bytes=bytes_max // MEMORY_SHARE if has_bound(plan.query.plan) else 0,
+            bytes_max=bytes_max,
+        )
+        return {EXPECTED: text}
 
     def _parameters(
         self, incarnation: str, select: RelationalSelect, target: RowTarget | None
