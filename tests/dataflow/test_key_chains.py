@@ -60,12 +60,12 @@ def test_walks_find_the_rows_of_the_window_and_none_that_were_dropped(base: int)
         chains.append(len(ts), batch, new_us)
         ts, keys = np.append(ts, new_us), np.append(keys, np.where(absent, -1, new))
         last_us = int(ts[-1])
-        asked = rng.integers(0, KEYS, 30)
+        probed = rng.integers(0, KEYS, 30)
         there = np.flatnonzero((ts >= last_us + 1 - RANGE_US) & (np.arange(len(ts)) < len(ts) - 3))
         expected = {
-            (at, int(row)) for at, key in enumerate(asked) for row in there[keys[there] == key]
+            (at, int(row)) for at, key in enumerate(probed) for row in there[keys[there] == key]
         }
-        assert pairs_of(chains, asked, last_us + 1, ts) == expected
+        assert pairs_of(chains, probed, last_us + 1, ts) == expected
         left = int(np.searchsorted(ts, last_us + 1 - RANGE_US))
         if step % 3 == 2:
             chains.drop(left, len(ts))

@@ -70,7 +70,7 @@ def thinned_cross(
         return cross_answer(function, moments)
     parts = [_Pairs.of(whole, None), *(_Pairs.of(s.synopsis, s) for s in segments)]
     infinite = np.logical_or.reduce([part.sums.infinite for part in parts])
-    strata = _Strata.of(parts, ungrouped=ungrouped)
+    strata = _PairStrata.of(parts, ungrouped=ungrouped)
     if not strata.are_usable:
         nothing = np.full(whole.groups, np.nan)
         found = _column(nothing, nothing, nothing, infinite, confidence)
@@ -236,7 +236,7 @@ class _Pairs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Strata:
+class _PairStrata:
     """What was read of the pairs of all strata, and the scale on which these are compared.
 
     scale: the shift and the width of x, and of y: u is (x - shift) / width, and v is the same of y.
@@ -249,7 +249,7 @@ class _Strata:
     are_usable: bool
 
     @classmethod
-    def of(cls, parts: list[_Pairs], *, ungrouped: bool) -> _Strata:
+    def of(cls, parts: list[_Pairs], *, ungrouped: bool) -> _PairStrata:
         """Strata with pairs, on the axes of the diagonal ranges where squares keep their digits."""
         parts = [part for part in parts if part.population] or parts[:1]
         ranges = _joined([part.ranges for part in parts if part.thinned])
