@@ -284,11 +284,6 @@ class RowFlow:
     def _next_us(self) -> int:
         return BEGINNING_US if self.as_of_us is None else self.as_of_us + 1
 
-    @property
-    def sampled_join(self) -> SampledJoinAggregates | None:
-        """As `Dataflow.sampled_join`."""
-        return self._flow.sampled_join
-
     def relieve(self, excess_bytes: int) -> bool:
         """Have a sampled join free so many bytes; return False if that is not possible.
 

@@ -439,11 +439,6 @@ class RowQuery:
         assert isinstance(self._flow, ThinnedFlow)
         self._flow.set_level_min(level)
 
-    @property
-    def sampled_join(self) -> SampledJoinAggregates | None:
-        """As `RowFlow.sampled_join`; None: there is none, or the query has failed."""
-        return self._flow.sampled_join if isinstance(self._flow, RowFlow) else None
-
     def resize_join(self, bytes_max: int) -> None:
         """As `RowFlow.resize_join`, of a query that has a `sampled_join`."""
         self.finish_step()

@@ -191,7 +191,8 @@ class Answer:
             raise TypeError(f"{column!r} is a list; each of its items has low and high")
 
         def companion(suffix: str) -> pa.Scalar[Any]:
-            return table.column(schema.get_field_index(column + suffix))[row]
+            scalar: pa.Scalar[Any] = table.column(schema.get_field_index(column + suffix))[row]
+            return scalar
 
         low = _number(companion("_low"), float("-inf"))
         high = _number(companion("_high"), float("inf"))
