@@ -1,7 +1,8 @@
 """Plans that are run, exactly and with errors, on drawn data: the truth for the formulas.
 
-A relation is an array of tuple ids. All attributes of a tuple are hashes of its id, one per
-operator, so they are uniform and independent; sizes of base streams are Poisson.
+A relation is an array of tuple ids, of several windows together. All attributes of a tuple are
+hashes of its id, one per operator, so they are uniform and independent; sizes of base streams are
+Poisson.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from scipy.stats import poisson
 
 from allocator.plan_precision.operators import (
@@ -21,15 +24,46 @@ from allocator.plan_precision.operators import (
 from allocator.plan_precision.precision import Precision
 from allocator.plan_precision.query_plan import Step
 
+TOGETHER = 20  # Windows that are run at once: a key has a counter for each.
+
 
 def mixed(ids, salt):
     """A hash of ids, uint64 (splitmix64's finaliser)."""
     with np.errstate(over="ignore"):
         x = ids ^ np.uint64(salt * 0x9E3779B97F4A7C15 % (1 << 64))
-        x = (x + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(1)
+        x = x + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return x ^ (x >> np.uint64(31))
+
+
+@dataclass
+class Tuples:
+    """Tuples of several windows. ids: uint64 [n]. window: int64 [n], below `windows`. salt: of
+    these windows, so that the same keys of other windows have other ids."""
+
+    ids: np.ndarray
+    window: np.ndarray
+    windows: int
+    salt: np.uint64
+
+    def where(self, kept):
+        return Tuples(self.ids[kept], self.window[kept], self.windows, self.salt)
+
+    def plus(self, other):
+        ids = np.concatenate([self.ids, other.ids])
+        return Tuples(ids, np.concatenate([self.window, other.window]), self.windows, self.salt)
+
+    def counts(self):
+        """How many tuples each window has, int64 [windows]."""
+        return np.bincount(self.window, minlength=self.windows)
+
+
+def drawn(counts, rng, salt):
+    """Tuples with random ids. counts: int64 [windows]."""
+    windows = len(counts)
+    ids = rng.integers(0, 1 << 64, counts.sum(), np.uint64)
+    return Tuples(ids, np.repeat(np.arange(windows), counts), windows, salt)
 
 
 @dataclass
@@ -47,70 +81,76 @@ class Node:
     keys: int = 0
 
     def exact(self, base):
-        """Ids of the correct result. base: name -> ids."""
+        """The correct result. base: name -> Tuples."""
         return self._result([it.exact(base) for it in self.inputs], base)
 
     def run(self, base, own, rng):
-        """Ids of what is produced; invented tuples have ids that no correct one has."""
+        """What is produced; invented tuples have ids that no correct one has."""
         if self.kind == "base":
             return base[self.step.name]
         inputs = [it.run(base, own, rng) for it in self.inputs]
         made = self._result(inputs, base)
         mine = own[self.step.name]
-        kept = made[rng.random(len(made)) < mine.recall]
+        kept = made.where(rng.random(len(made.ids)) < mine.recall)
         arrived = self._arrived(inputs, made)
         invented = rng.poisson(float(mine.spurious) * self.size * arrived)
-        return np.concatenate([kept, rng.integers(0, 1 << 64, invented, np.uint64)])
+        return kept.plus(drawn(invented, rng, made.salt))
 
     def _arrived(self, inputs, made):
-        """How many tuples there are to go wrong on, as a share of what should be there. made: of
-        these inputs."""
-        sizes = [len(ids) / it.size for ids, it in zip(inputs, self.inputs, strict=True)]
+        """How many tuples there are to go wrong on, as a share of what should be there, by
+        window. made: of these inputs."""
+        shares = [ids.counts() / it.size for ids, it in zip(inputs, self.inputs, strict=True)]
         match self.kind:
             case "join":
-                return sizes[0] * sizes[1]
+                return shares[0] * shares[1]
             case "difference":
-                return sizes[0]
+                return shares[0]
             case "union":
-                return sum(map(len, inputs)) / self.size
+                return sum(it.counts() for it in inputs) / self.size
             case "distinct":
-                return len(made) / self.size
+                return made.counts() / self.size
             case _:
-                return sizes[0]
+                return shares[0]
 
     def _result(self, inputs, base):
         match self.kind:
             case "base":
                 return base[self.step.name]
             case "select":
-                (ids,) = inputs
-                return ids[mixed(ids, self.salt) < np.uint64(self.selectivity * 2**64)]
+                (its,) = inputs
+                return its.where(mixed(its.ids, self.salt) < np.uint64(self.selectivity * 2**64))
             case "union":
-                return np.concatenate(inputs)
+                left, right = inputs
+                return left.plus(right)
             case "distinct":
-                keys = np.flatnonzero(self._counts(self._key(inputs[0], 0)))
-                return mixed(keys.astype(np.uint64), self.salt + 1)
+                (its,) = inputs
+                keys = np.flatnonzero(self._counts(its, self._key(its, 0)))
+                ids = mixed(keys.astype(np.uint64) ^ its.salt, self.salt + 1)
+                return Tuples(ids, keys // self.keys, its.windows, its.salt)
             case "difference":
                 left, right = inputs
-                return left[self._counts(self._key(right, 1))[self._key(left, 0)] == 0]
+                return left.where(self._counts(right, self._key(right, 1))[self._key(left, 0)] == 0)
             case "join":
                 return self._join(*inputs)
 
     def _join(self, left, right):
         keys, wanted = self._key(right, 1), self._key(left, 0)
-        right, counts = right[np.argsort(keys, kind="stable")], self._counts(keys)
+        counts = self._counts(right, keys)
+        partners = right.ids[np.argsort(keys)]
         start, count = (np.cumsum(counts) - counts)[wanted], counts[wanted]
-        of_left = np.repeat(np.arange(len(left)), count)
+        of_left = np.repeat(np.arange(len(left.ids)), count)
         nth = np.arange(len(of_left)) - np.repeat(np.cumsum(count) - count, count)
-        return mixed(left[of_left] ^ mixed(right[start[of_left] + nth], 77), self.salt)
+        pairs = mixed(left.ids[of_left] ^ mixed(partners[start[of_left] + nth], 77), self.salt)
+        return Tuples(pairs, left.window[of_left], left.windows, left.salt)
 
-    def _key(self, ids, side):
-        """Each one's key, int64, below keys."""
-        return (mixed(ids, self.salt + 10 + side) % np.uint64(self.keys)).astype(np.int64)
+    def _key(self, its, side):
+        """Each one's key and window in one number, int64, below windows * keys."""
+        key = (mixed(its.ids, self.salt + 10 + side) % np.uint64(self.keys)).astype(np.int64)
+        return its.window * self.keys + key
 
-    def _counts(self, keys):
-        """How many there are of each key, int64 [keys]."""
-        return np.bincount(keys, minlength=self.keys)
+    def _counts(self, its, key):
+        """How many there are of each key of each window, int64 [windows * keys]."""
+        return np.bincount(key, minlength=its.windows * self.keys)
 
 
 class PlanMaker:
@@ -202,13 +242,13 @@ def own_precisions(plan, rng):
 
 def observed(node, bases, own, rng, windows):
     """Of windows, [windows, 3]: correct tuples, how many were produced, and spurious ones."""
-    counts = np.zeros((windows, 3))
-    for window in range(windows):
-        base = {
-            name: rng.integers(0, 1 << 64, rng.poisson(size), np.uint64)
-            for name, size in bases.items()
-        }
+    parts = []
+    for first in range(0, windows, TOGETHER):
+        some = min(TOGETHER, windows - first)
+        salt = rng.integers(0, 1 << 64, dtype=np.uint64)
+        base = {name: drawn(rng.poisson(size, some), rng, salt) for name, size in bases.items()}
         exact, made = node.exact(base), node.run(base, own, rng)
-        right = np.isin(made, exact).sum()
-        counts[window] = len(exact), right, len(made) - right
-    return counts
+        correct = pc.is_in(pa.array(made.ids), value_set=pa.array(exact.ids))
+        right = made.where(correct.to_numpy(zero_copy_only=False)).counts()
+        parts.append(np.stack([exact.counts(), right, made.counts() - right], axis=1))
+    return np.concatenate(parts).astype(np.float64)
