@@ -95,8 +95,8 @@ def precision_table(rows: Iterable[PartRow], hidden: int) -> pa.Table:
 
 def precision_text(table: pa.Table) -> str:
     """Return a paragraph for each value: its interval, and a line for each part."""
-    lines: list[str] = []
     rows: list[dict[str, Any]] = table.to_pylist()
+    lines = [] if rows else ["the answer has no value with an interval", ""]
     for _, own in groupby(rows, key=lambda row: (row["row"], row["output"])):
         lines += [*_paragraph(list(own)), ""]
     return "\n".join([*lines, _LEGEND])
