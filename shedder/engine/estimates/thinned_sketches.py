@@ -54,6 +54,17 @@ def read_values(
     return np.stack([there, kept.held]), np.stack([np.ones(whole.groups), kept.shares])
 
 
+def keeps_what_was_read(whole: GroupedDistinct, segments: Segments) -> bool:
+    """Return whether the sketches hold all values that were read: the error is of thinning alone.
+
+    whole: of what was read in full. segments: at least one.
+    """
+    if whole.distinct(_ANY_CONFIDENCE).value.any():
+        return False
+    level = max(level for level, _ in segments)
+    return bool((_at_one_share(whole, segments).shares >= 2.0**-level).all())
+
+
 def _at_one_share(whole: GroupedDistinct, segments: Segments) -> GroupedTheta:
     """The values that were kept by their hash at the smallest share of all segments."""
     together: GroupedTheta | None = None

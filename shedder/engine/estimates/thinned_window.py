@@ -12,9 +12,11 @@ from shedder.cql.expressions.expression import Aggregate
 from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.estimates.full_estimators import FullPart
 from shedder.engine.estimates.thinned_estimators import THINNED, ThinnedPart
+from shedder.engine.estimates.thinned_sketches import keeps_what_was_read
 from shedder.engine.estimates.window_part import WindowPart
 from shedder.engine.panes.level_segment import Segment
 from shedder.engine.panes.synopsis_resizing import merged as together
+from shedder.engine.synopsis_plans.synopsis_plan import SKETCHES, SynopsisKind
 from shedder.engine.window_state.merged_window import Merged
 from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.answers.answer import MissingGroups
@@ -82,6 +84,14 @@ def _of(merged: Merged, part: int) -> Iterator[tuple[int, Segment]]:
 def was_thinned(merged: Merged, part: int) -> bool:
     """Return whether any tuples of the window were read thinned by a part."""
     return any(True for _ in _of(merged, part))
+
+
+def adds_sketch_error(query_state: QueryState, merged: Merged, part: int) -> bool:
+    """Return whether a part errs although it was read, or may do so: it is a sketch."""
+    kind = query_state.plan.parts[part].kind
+    if kind is SynopsisKind.DISTINCT and was_thinned(merged, part):
+        return not keeps_what_was_read(merged.pane.parts[part], list(_of(merged, part)))
+    return kind in SKETCHES
 
 
 def levels_of(query_state: QueryState, merged: Merged) -> dict[Aggregate, int]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.estimates.thinned_window import (
+    adds_sketch_error,
     levels_of,
     missing_groups,
     note_of,
@@ -21,7 +22,6 @@ from shedder.engine.estimates.thinned_window import (
     was_thinned,
     window_parts,
 )
-from shedder.engine.synopsis_plans.synopsis_plan import SKETCHES
 from shedder.engine.window_state.merged_window import Merged, merged_window
 from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.answers.answer import MissingGroups
@@ -150,7 +150,7 @@ def error_parts(query_state: QueryState, span: Span) -> dict[Aggregate, tuple[st
     ):
         parts = [at for at in places if at is not None]
         names = ["thinning"] if any(was_thinned(merged, at) for at in parts) else []
-        names += ["sketch"] if plan.parts[parts[0]].kind in SKETCHES else []
+        names += ["sketch"] if adds_sketch_error(query_state, merged, parts[0]) else []
         found[aggregate] = tuple(names) or ("synopsis",)
     return found
 

@@ -157,6 +157,7 @@ def test_parts_add_up_to_the_interval_with_and_without_thinning_and_late_tuples(
     if name == "whole":
         assert parts_of(thinned, "a") == ["thinning", "interval"]
         assert parts_of(thinned, "d") == ["thinning and sketch", "interval"]
+        assert parts_of(thinned, "q") == ["thinning and sketch", "interval"]
         assert all(part["lower"] == part["upper"] == 0.0 for part in thinned[1, "n"])
     db.push("s", rows(25, 3, begin_s=22.0, seconds=2.0))
     late = check(db, name)
@@ -190,6 +191,20 @@ def test_a_contract_that_fails_has_its_interval_explained(db):
     part, whole = explained(db, "q")[1, "s"]
     assert (part["part"], whole["bound"]) == ("thinning", "interval")
     assert (part["lower"], part["upper"]) == (whole["lower"], whole["upper"])
+
+
+def test_a_thinned_sketch_that_holds_all_it_read_adds_no_error(db):
+    db.register("q", "SELECT COUNT(DISTINCT k) AS few, COUNT(DISTINCT ts) AS many FROM s")
+    db.set_control("budget", "synopses", "bytes", "12KiB")
+    db.execute("ALTER QUERY q SET THINNING 1/2")
+    db.push("s", rows(20_000, 1))
+    found = check(db, "q")
+    assert parts_of(found, "few") == ["thinning", "interval"]
+    assert parts_of(found, "many") == ["thinning and sketch", "interval"]
+    few, many = found[1, "few"][0], found[1, "many"][0]
+    assert few["saved_per_kib"] is None
+    assert "holds all values that were read" in few["reason"]
+    assert many["saved_per_kib"] > 0.0
 
 
 def test_what_a_resource_buys_is_the_allocators_price_for_the_width(db):
