@@ -41,6 +41,7 @@ def _rows(query: RowQuery) -> Iterator[dict[str, Any]]:
         "query": query.name,
         "synopsis": "operators",
         "size_bytes": query.own_bytes - kept_bytes,
+        "weight": None if level is None else query.weight,
         "thinning": share_text(precision.level),
         "predicted_error": precision.false_negatives + precision.false_positives,
         "predicted_fn": precision.false_negatives,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pyarrow as pa
@@ -12,9 +13,11 @@ from shedder.cql.statements.statement import WEIGHT_MAX
 from shedder.engine.allocation.explain import allocation_table
 from shedder.engine.allocation.rebalancer import Rebalancer
 from shedder.engine.apply.setting_records import alter
+from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.dataflow.thinning_levels import WEIGHT
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.lifetime import Lifetime
-from shedder.errors import BadSetting, BudgetExceeded, Unavailable
+from shedder.errors import BadSetting, BudgetExceeded, StorageFailed, Unavailable
 from shedder.settings import parse_bytes
 
 SET_BACK = "default"
@@ -41,7 +44,11 @@ class BudgetControls:
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not (is_number and 0 < weight <= WEIGHT_MAX):
             raise _bad_weight(weight)
-        self._alter(name, weight=weight)
+        rows = self._core.row_query(name)
+        if rows is not None and rows.thinning is not None:
+            self._set_row_weight(rows, float(weight))
+        else:
+            self._alter(name, weight=weight)
 
     def weight_from(self, name: str, value: str) -> None:
         """Set a query's weight to a text: 2.5."""
@@ -100,6 +107,22 @@ class BudgetControls:
           UnknownQuery. DiskFull, StorageFailed: nothing has changed.
         """
         self._alter(name, active=active)
+
+    def _set_row_weight(self, query: RowQuery, weight: float) -> None:
+        """Store the weight of a query with ON OVERLOAD SHED beside its levels."""
+        catalog = self._core.store.catalog
+
+        def stored(parameters: str) -> str:
+            return json.dumps({**json.loads(parameters), WEIGHT: weight})
+
+        def store() -> None:
+            if not catalog.set_parameters(query.name, stored):
+                raise StorageFailed("the query is being registered; set its weight again")
+            query.set_weight(weight)
+
+        self._lifetime.check_open()
+        with self._ddl:
+            self._core.executor.call(store, urgent=True).result()
 
     def _alter(self, name: str, *, weight: float | None = None, active: bool | None = None) -> None:
         self._lifetime.check_open()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.plan_precision.memory import rates
 from allocator.plan_precision.operators import Selection
 from allocator.plan_precision.precision import EXACT, Precision
 from allocator.plan_precision.query_plan import Step, precision_of
@@ -55,6 +56,12 @@ class RowPrecision:
         missed, wrong = (f"{rate:.4g}" for rate in (self.false_negatives, self.false_positives))
         kept = f"{share_text(self.level)} of the keys" if self.level else "all keys"
         return f"level {self.level}, {kept}: false negatives {missed}, false positives {wrong}"
+
+
+def losses() -> NDArray[np.float64]:
+    """Return false negatives and false positives together at each level, [LEVEL_MAX + 1]."""
+    own = Precision.of(np.ldexp(1.0, -np.arange(LEVEL_MAX + 1)), 0.0)
+    return rates(precision_of(_PLAN, {_KEPT_KEYS: own}))
 
 
 def bytes_by_level(full: Sequence[int], empty: Sequence[int]) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from shedder.archive.log.table_changes import TableChange
 from shedder.cql.statements.view_text import text_of_insert
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.followed_changes import FollowedChanges
+from shedder.engine.dataflow.levels_together import reliefs
 from shedder.engine.dataflow.long_steps import StepThread
 from shedder.engine.dataflow.row_agreement import are_in_step
 from shedder.engine.dataflow.row_input import holding_up, times_of
@@ -217,16 +218,29 @@ class StandingRowQueries:
         self._check_all(readers)
 
     def _check_all(self, readers: Iterable[RowQuery]) -> None:
-        """Fail the largest of these queries while all together hold too much.
+        """Have queries keep fewer keys, or fail the largest of these, while all hold too much.
 
-        A query with ON OVERLOAD SHED keeps fewer keys instead. A query that shares its state may
-        free little, so the next one fails as well.
+        First the queries with ON OVERLOAD SHED keep fewer keys, if that is enough. A query that
+        shares its state may free little, so the next one fails as well.
         """
+        self._relieve_together()
         live = [each for each in readers if not each.failed]
         while live and self.size_bytes > self.limits.all_bytes_max:
             largest = max(live, key=lambda each: each.size_bytes)
             largest.guard(partial(self._refuse, largest))
             live.remove(largest)
+
+    def _relieve_together(self) -> None:
+        excess_bytes = self.size_bytes - self.limits.all_bytes_max
+        if excess_bytes <= 0:
+            return
+        free = [it for it in self.queries.values() if it.thinning and not it.has_long_step]
+        for query, size_bytes in reliefs(free, excess_bytes):
+            query.guard(partial(self._free, query, size_bytes))
+
+    def _free(self, query: RowQuery, size_bytes: int) -> None:
+        """Have a query keep as many fewer keys as take these bytes; it has them to free."""
+        query.relieve(size_bytes)
 
     def of_table(self, table: str) -> list[str]:
         """Return the names of the row queries that read a table, also of those that have failed."""

@@ -48,6 +48,7 @@ class RowQuery:
 
     failed: why it makes no more rows; "": it does.
     answers: what answers say beside the rows.
+    weight: of its rows beside those of other queries with ON OVERLOAD SHED.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class RowQuery:
         incarnation: str,
         tables: QueryTables,
         steps: StepThread,
+        weight: float = 1.0,
     ) -> None:
         self.name = name
+        self.weight = weight
         self.query = query
         self.inputs = tuple(inputs)
         self.output = output
@@ -433,11 +436,29 @@ class RowQuery:
         self.finish_step()
         return self._flow is not None and self._flow.relieve(excess_bytes)
 
+    @property
+    def growing_bytes(self) -> int:
+        """As `ThinnedFlow.growing_bytes`, of a query that has `thinning`."""
+        return self._thinned.growing_bytes
+
+    @property
+    def bytes_by_level(self) -> list[int]:
+        """As `ThinnedFlow.bytes_by_level`, of a query that has `thinning`."""
+        return self._thinned.bytes_by_level
+
+    def set_weight(self, weight: float) -> None:
+        """Set the weight of its rows, which is stored."""
+        self.weight = weight
+
     def set_level_min(self, level: int) -> None:
         """As `ThinnedFlow.set_level_min`, of a query that has `thinning`."""
         self.finish_step()
+        self._thinned.set_level_min(level)
+
+    @property
+    def _thinned(self) -> ThinnedFlow:
         assert isinstance(self._flow, ThinnedFlow)
-        self._flow.set_level_min(level)
+        return self._flow
 
     def resize_join(self, bytes_max: int) -> None:
         """As `RowFlow.resize_join`, of a query that has a `sampled_join`."""

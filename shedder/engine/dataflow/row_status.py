@@ -34,6 +34,7 @@ def _precision_facts(query: RowQuery) -> dict[str, str]:
     found = RowPrecision.at(query.thinning.level)
     return {
         "level": str(found.level),
+        "weight": str(query.weight),
         "predicted_fn": str(found.false_negatives),
         "predicted_fp": str(found.false_positives),
     }

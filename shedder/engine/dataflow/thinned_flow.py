@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -270,6 +271,17 @@ class ThinnedFlow:
         return pa.concat_tables([each.relation() for each in self._flows.values()])
 
     # --- levels ----------------------------------------------------------------------------------
+
+    @property
+    def growing_bytes(self) -> int:
+        """Bytes of strata that read along."""
+        return self._growing.size_bytes
+
+    @property
+    def bytes_by_level(self) -> list[int]:
+        """Return the bytes of the strata that are shown at each level from the present one on."""
+        sizes = [self._flows[stratum].size_bytes for stratum in sorted(self._flows, reverse=True)]
+        return [*accumulate(sizes)][::-1]
 
     @property
     def _next_us(self) -> int:

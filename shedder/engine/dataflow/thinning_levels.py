@@ -20,6 +20,7 @@ from shedder.dataflow.key_directory import canonical, hash_columns
 from synopses.kernels.hashing import position_keys, salted
 
 THINNING = "thinning"  # Of the parameters of a query in the catalog.
+WEIGHT = "weight"  # The same.
 LEVEL_MAX = 6
 LEVELS_KEPT = 64  # Changes of the level that are stored; a restart begins behind older ones.
 

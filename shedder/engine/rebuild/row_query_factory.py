@@ -33,7 +33,7 @@ from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.engine.dataflow.rows_bound import MEMORY_SHARE, RowsBound, has_bound, pane_us
 from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan, with_seed
 from shedder.engine.dataflow.thinned_flow import ThinnedFlow
-from shedder.engine.dataflow.thinning_levels import THINNING, KeyThinning
+from shedder.engine.dataflow.thinning_levels import THINNING, WEIGHT, KeyThinning
 from shedder.engine.engine_state import EngineState
 from shedder.engine.rebuild.stored_levels import StoredLevels
 from shedder.engine.tables.live_tables import LiveTable
@@ -52,20 +52,23 @@ class RowParameters:
     incarnation: as of `RowOutput`. target: into which the query inserts its rows.
     sampling: of a join's keys; None: the query has none.
     thinning: of ON OVERLOAD SHED; None: the query has it not.
+    weight: as of `RowQuery`.
     """
 
     incarnation: str
     target: RowTarget | None = None
     sampling: JoinSampling | None = None
     thinning: KeyThinning | None = None
+    weight: float = 1.0
 
     def to_json(self) -> str:
         """Return the JSON that the catalog keeps."""
         into = {} if self.target is None else {"into": self.target.to_json()}
         sampled = {} if self.sampling is None else {SAMPLING: self.sampling.to_json()}
         thinned = {} if self.thinning is None else {THINNING: self.thinning.to_json()}
+        weighed = {} if self.weight == 1.0 else {WEIGHT: self.weight}
         stored = {"kind": "rows", "incarnation": self.incarnation, **into, **sampled, **thinned}
-        return json.dumps(stored)
+        return json.dumps({**stored, **weighed})
 
     @classmethod
     def of(cls, entry: QueryEntry) -> RowParameters | None:
@@ -79,6 +82,7 @@ class RowParameters:
             None if into is None else RowTarget.from_json(into),
             None if sampling is None else JoinSampling.from_json(sampling),
             None if thinning is None else KeyThinning.from_json(thinning),
+            stored.get(WEIGHT, 1.0),
         )
 
 
@@ -119,6 +123,7 @@ def new_row_query(
         incarnation=incarnation,
         tables=QueryTables(tables),
         steps=core.rows.steps,
+        weight=parameters.weight,
     )
 
 
