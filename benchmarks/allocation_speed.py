@@ -14,6 +14,7 @@ from allocator.allocate import Allocation, allocate
 from allocator.curves import table, thinned
 from allocator.demands import Budget, Demands, Readers
 from allocator.incremental import change
+from allocator.plan_precision.plan_levels import best_levels
 from benchmarks.measure import Report, cpu_seconds
 from shedder.cql.binding.bind import bind
 from shedder.cql.binding.parse import parse
@@ -33,6 +34,7 @@ SHARES = 2.0 ** -np.arange(7)
 LESS = 0.9  # Of a budget.
 CORNERS = 120
 QUERIES = 1_000
+ROW_QUERIES = 2_000
 QUERY = (
     "SELECT COUNT(*) AS n, SUM(v) AS t, COUNT(DISTINCT k) AS d, MEDIAN(v) AS m FROM s "
     "[RANGE INTERVAL '60' SECOND SLIDE INTERVAL '5' SECOND] WITHIN {} PERCENT"
@@ -144,6 +146,25 @@ def _tick() -> str:
     )
 
 
+def _row_queries() -> str:
+    """Row queries that hold too much together: a level of each, by weight."""
+    rng = np.random.default_rng(4)
+    full = rng.lognormal(13, 1, ROW_QUERIES)
+    sizes = np.ceil(full[:, None] * SHARES).astype(np.int64)
+    loss = np.tile(1.0 - SHARES, (ROW_QUERIES, 1))
+    weight = rng.choice([1.0, 2.0, 10.0], ROW_QUERIES)
+    took = [
+        cpu_seconds(partial(best_levels, sizes, loss, weight, int(sizes[:, 0].sum() * share)))
+        for share in (0.9, 0.5, 0.1)
+    ]
+    return (
+        f"levels of {ROW_QUERIES:,} row queries with `ON OVERLOAD SHED`, of {len(SHARES)} levels "
+        f"and three weights, in 0.9, 0.5 and 0.1 of what they hold: "
+        + ", ".join(f"{each * 1e3:.1f}" for each in took)
+        + " ms"
+    )
+
+
 def _corners() -> str:
     """Severe shortages: what there is beyond the least that all need is next to nothing."""
     chance = np.random.default_rng(2026)
@@ -228,6 +249,7 @@ def run() -> Report:
             "one demand changes: it weighs a hundred times as much, and all that follows from it",
             _tick(),
             _drawn(),
+            _row_queries(),
             _corners(),
             "the least of five runs; where others use the machine's caches, all of it takes longer",
         ),

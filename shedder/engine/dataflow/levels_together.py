@@ -33,11 +33,11 @@ def reliefs(queries: Sequence[RowQuery], excess_bytes: int) -> Iterator[tuple[Ro
     if excess_bytes <= 0:
         return
     sizes = np.zeros((len(queries), LEVEL_MAX + 1), np.int64)
-    loss = np.full(sizes.shape, np.inf)
+    loss, of_level = np.full(sizes.shape, np.inf), losses()
     for row, query in enumerate(queries):
         found = query.bytes_by_level
         first = LEVEL_MAX + 1 - len(found)
-        sizes[row, first:], loss[row, first:] = found, losses()[first:]
+        sizes[row, first:], loss[row, first:] = found, of_level[first:]
     present = sizes.max(axis=1)
     budget_bytes = int(present.sum()) - excess_bytes
     if budget_bytes < int(sizes[:, -1].sum()):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,7 @@ class RowPrecision:
     false_positives: float
 
     @classmethod
+    @cache
     def at(cls, level: int | None) -> RowPrecision:
         """Return the precision of a level; None: the query keeps all keys."""
         own = EXACT if level is None else Precision.of(2.0**-level, 0.0)
