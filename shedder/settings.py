@@ -34,6 +34,7 @@ _OTHER_NAMES = frozenset(
 )
 
 _KI, _MI, _GI = 1 << 10, 1 << 20, 1 << 30
+ROW_QUERY_BYTES_MIN = _MI  # Of row_query_bytes_max.
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": _KI, "mib": _MI, "gib": _GI}
 
 
@@ -89,8 +90,9 @@ class Settings(BaseSettings):
         64 * _MI,
         "What a standing row query may hold in operators and in tuples that wait for the "
         "watermark. A query that needs more fails, or keeps fewer keys with ON OVERLOAD SHED. All "
-        "of them, with their kept rows: an eighth of memory_bytes.",
-        ge=_MI,
+        "of them, with their kept rows: an eighth of memory_bytes. The control budget, row_query, "
+        "bytes changes it while the engine runs.",
+        ge=ROW_QUERY_BYTES_MIN,
     )
     row_query_expiry: Literal["pattern", "negative", "direct"] = _setting(
         "memory",

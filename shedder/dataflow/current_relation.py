@@ -33,6 +33,10 @@ class CurrentRelation:
         self._compact_at = _COMPACT_ROWS_MIN
         self._as_of_us: int | None = None
 
+    def set_bytes_max(self, bytes_max: int) -> None:
+        """Have another limit of the rows."""
+        self._bytes_max = bytes_max
+
     @property
     def size_bytes(self) -> int:
         """Bytes of the changes held."""

@@ -63,6 +63,7 @@ from shedder.dataflow.estimates.state_bytes import NO_ESTIMATE, StateBytes, stat
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.graph import Graph
 from shedder.dataflow.join_order import StreamStatistics, ordered_joins
+from shedder.dataflow.joins.equi_join import EquiJoin
 from shedder.dataflow.negations.negation_order import placed_negations
 from shedder.dataflow.operator_facts import OperatorFacts, graph_facts
 from shedder.dataflow.plan_properties import scan_schema
@@ -75,6 +76,7 @@ from shedder.dataflow.sharing.shared_source import StreamSource
 from shedder.dataflow.sharing.source_graph import Agrees, SourceGraph
 from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_changes import TableChanges
+from shedder.dataflow.tables.table_join import TableJoin
 from shedder.dataflow.tables.table_side import PLACE
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.update_patterns import EdgeLabel
@@ -161,6 +163,13 @@ class Dataflow:
         """The aggregates of a join that have bounded bytes; None: there are none."""
         operators = (node.operator for node in self._graph.nodes)
         return next((each for each in operators if isinstance(each, SampledJoinAggregates)), None)
+
+    def set_bytes_max(self, state_bytes_max: int) -> None:
+        """Have another limit of `size_bytes`, and of the rows that one operator makes in a step."""
+        self._state_bytes_max = state_bytes_max
+        for each in self.source_graph.operators:
+            if isinstance(each, EquiJoin | TableJoin | WholeRelation):
+                each.set_bytes_max(state_bytes_max)
 
     def resize_join(self, first_us: int, bytes_max: int) -> None:
         """Have the aggregates of a sampled join hold other bytes, as of `as_of_us` + 1.

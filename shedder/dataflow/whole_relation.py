@@ -42,6 +42,10 @@ class WholeRelation:
         self._bytes_max = bytes_max
         self._next_us: int | None = None  # Multiple of the slide; None: no row has come.
 
+    def set_bytes_max(self, bytes_max: int) -> None:
+        """Have another limit of the tuples of one step."""
+        self._bytes_max = bytes_max
+
     @property
     def next_us(self) -> int | None:
         """The next evaluated instant; None: no row has come, or there is no common slide."""

@@ -50,6 +50,7 @@ class EngineState:
     Streams and queries change on the apply thread (`executor`), or before it starts.
 
     applied_sequence: the log's number of the next record to apply.
+    row_query_bytes_set: the limit of a row query that is durable; None: that of the settings.
     synopsis_bytes_set: the budget of synopses that is durable; None: that of the settings.
     is_recovered: what was durable at the start is applied.
     sheds: whether work is shed by load.
@@ -112,6 +113,7 @@ class EngineState:
             StepThread(machine.pool("shedder-steps"), self.executor.post),
         )
         self.synopsis_bytes_set: int | None = None
+        self.row_query_bytes_set: int | None = None
         self.is_recovered = False
         self.stretch = 1
         self.sheds = False
@@ -134,6 +136,10 @@ class EngineState:
     def end_recovery(self) -> None:
         """Note that the state is that of everything durable."""
         self.is_recovered = True
+        largest = self.rows.limits.query_bytes_max
+        self.set_row_query_bytes(self.row_query_bytes_set)
+        if self.rows.limits.query_bytes_max < largest:
+            self.rows.fit()
 
     def set_sheds(self, *, sheds: bool) -> None:
         """Note whether a controller sheds work by load."""
@@ -178,6 +184,24 @@ class EngineState:
     def set_synopsis_bytes(self, synopsis_bytes: int | None) -> None:
         """Put a durable budget in force."""
         self.synopsis_bytes_set = synopsis_bytes
+
+    @property
+    def row_query_bytes(self) -> int:
+        """The limit of the state of a row query, as it is durable."""
+        limit = self.row_query_bytes_set
+        return self.settings.row_query_bytes_max if limit is None else limit
+
+    def set_row_query_bytes(self, size_bytes: int | None) -> None:
+        """Put a durable limit in force for the next steps; None: that of the settings.
+
+        The state of a query was within the limits that were in force one after the other. So in
+        recovery, the largest of them is in force.
+        """
+        self.row_query_bytes_set = size_bytes
+        limit = self.row_query_bytes
+        if not self.is_recovered:
+            limit = max(limit, self.rows.limits.query_bytes_max)
+        self.rows.limits.set_query_bytes(limit)
 
     @contextmanager
     def trying_budget(self, synopsis_bytes: int | None) -> Iterator[None]:

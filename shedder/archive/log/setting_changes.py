@@ -32,13 +32,20 @@ class BudgetAltered:
 
 
 @dataclass(frozen=True, slots=True)
+class RowLimitAltered:
+    """The limit of the state of a row query, in bytes; None: that of the settings."""
+
+    row_query_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class QuotasAltered:
     """All that controls say of tenants' quotas, by tenant and key; None: no limit."""
 
     overrides: Mapping[str, Mapping[str, Any]]
 
 
-Alteration = QueryAltered | BudgetAltered | QuotasAltered
+Alteration = QueryAltered | BudgetAltered | RowLimitAltered | QuotasAltered
 
 
 def alteration_to_parts(alteration: Alteration, arrival_us: int) -> list[bytes]:
@@ -48,6 +55,8 @@ def alteration_to_parts(alteration: Alteration, arrival_us: int) -> list[bytes]:
             said: dict[str, object] = {"query": [stream, query, weight, active]}
         case BudgetAltered(synopsis_bytes):
             said = {"synopsis_bytes": synopsis_bytes}
+        case RowLimitAltered(row_query_bytes):
+            said = {"row_query_bytes": row_query_bytes}
         case QuotasAltered(overrides):
             said = {"quotas": overrides}
     return [_HEADER.pack(arrival_us), json.dumps(said).encode()]
@@ -61,6 +70,8 @@ def alteration_from_body(body: bytes) -> Alteration:
             return QueryAltered(*value)
         case "synopsis_bytes":
             return BudgetAltered(value)
+        case "row_query_bytes":
+            return RowLimitAltered(value)
         case _:
             assert about == "quotas", about
             return QuotasAltered(value)

@@ -84,6 +84,10 @@ class EquiJoin:
         self._purge_at = _KEYS_MIN
         self._since_us = 0
 
+    def set_bytes_max(self, bytes_max: int) -> None:
+        """Have another limit of the pairs of one step."""
+        self._bytes_max = bytes_max
+
     @property
     def spec(self) -> EquiJoinSpec:
         """What makes a pair."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.plans.logical_plan import Plan, RelationKind, scans_of
 from shedder.cql.plans.subplans import Subplan, covers, subplan_of
-from shedder.dataflow.graph import Graph, Node, NodeWork
+from shedder.dataflow.graph import ChangeOperator, Graph, Node, NodeWork
 from shedder.dataflow.reorder_buffer import ReorderBuffer
 from shedder.dataflow.sharing.shared_nodes import SharedNode, SharedReader, shared_below
 from shedder.dataflow.sharing.shared_source import SharedSource, StreamSource
@@ -109,6 +109,12 @@ class SourceGraph:
         nodes = [*self.graph.nodes, *(each.node for each in self.shared_nodes)]
         found = (each.reader.rows for each in readers_of(nodes))
         return list({id(rows): rows for rows in found}.values())
+
+    @property
+    def operators(self) -> list[ChangeOperator]:
+        """All operators, those that other graphs read included."""
+        nodes = [*self.graph.nodes, *(each.node for each in self.shared_nodes)]
+        return [each.operator for each in nodes if each.operator is not None]
 
     def work_of(self, alias: str) -> NodeWork:
         """Return the work of a source that is this graph's alone."""

@@ -104,6 +104,10 @@ class TableJoin:
         self._heads = np.full(2, END, np.int32)
         self._older = np.empty(0, np.int32)
 
+    def set_bytes_max(self, bytes_max: int) -> None:
+        """Have another limit of the pairs of one step."""
+        self._bytes_max = bytes_max
+
     @property
     def spec(self) -> TableJoinSpec:
         """What makes a pair."""

@@ -56,11 +56,14 @@ def set_control(services: Services, entity: str, name: str, key: str, value: str
             services.quotas.set_quota(name, key, value)
         case "budget", "bytes" if name == "synopses":
             services.budgets.budget_from(value)
+        case "budget", "bytes" if name == "row_query":
+            services.budgets.row_query_from(value)
         case _:
             raise BadSetting(
                 f"no control {entity}.{key} = {value!r}; there are stream.seal, task.cancel, "
                 "query.thinning, query.weight, query.active (true, false), query.bytes (of a join "
-                "with CONFIDENCE), budget.bytes (of synopses), tenant "
+                "with CONFIDENCE), budget.bytes (of "
+                "synopses, of row_query), tenant "
                 "quotas (SHOW TENANTS) and overload.mode (on or off)"
             )
 
@@ -173,13 +176,14 @@ def _queries(core: EngineState, stream: Stream, names: deque[str]) -> list[Row]:
 
 
 def _shares(core: EngineState, shares: pa.Table) -> Iterator[Row]:
-    """The budget of synopses, and every synopsis' part of it.
+    """The budget of synopses and of a row query, and every synopsis' part of it.
 
     shares: as EXPLAIN ALLOCATION has them.
     """
     free_bytes = shares["size_bytes"][-1].as_py()
     yield "budget", "synopses", "bytes", str(core.synopsis_bytes)
     yield "budget", "synopses", "free_bytes", str(free_bytes)
+    yield "budget", "row_query", "bytes", str(core.row_query_bytes)
     number: dict[str, int] = {}
     for row in shares.slice(0, len(shares) - 1).to_pylist():
         query = row.pop("query")

@@ -8,13 +8,14 @@ that has not what the record says.
 
 from __future__ import annotations
 
-from shedder.archive.files.data_directory import FORMAT_ALTERED
+from shedder.archive.files.data_directory import FORMAT_ALTERED, FORMAT_VERSION
 from shedder.archive.log.records import RecordType
 from shedder.archive.log.setting_changes import (
     Alteration,
     BudgetAltered,
     QueryAltered,
     QuotasAltered,
+    RowLimitAltered,
     alteration_to_parts,
 )
 from shedder.engine.engine_state import EngineState
@@ -28,7 +29,8 @@ def alter(core: EngineState, alteration: Alteration) -> None:
     Raises:
       DiskFull, StorageFailed, Draining: nothing has changed.
     """
-    core.store.allow(FORMAT_ALTERED)
+    has_limit = isinstance(alteration, RowLimitAltered)
+    core.store.allow(FORMAT_VERSION if has_limit else FORMAT_ALTERED)
     parts = alteration_to_parts(alteration, core.clock_us())
     core.log_queue.write(RecordType.ALTERED, parts, alteration, urgent=True)
 
@@ -42,5 +44,7 @@ def apply_alteration(core: EngineState, alteration: Alteration) -> None:
                 known[1].alter(weight=weight, active=active)
         case BudgetAltered(synopsis_bytes):
             core.set_synopsis_bytes(synopsis_bytes)
+        case RowLimitAltered(row_query_bytes):
+            core.set_row_query_bytes(row_query_bytes)
         case QuotasAltered(overrides):
             core.tenants.tell(overrides)

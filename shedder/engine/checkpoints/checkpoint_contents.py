@@ -37,6 +37,7 @@ from shedder.queries.certification.certification import Certification
 from shedder.streams.ipc import table_bytes
 from shedder.streams.live_sample import SampleImage, StreamSample
 
+ROW_LIMIT = "row limit"  # The part with the limit of a row query that an operator has set.
 BUDGET = "budget"  # The part that says what an operator has set of the budget,
 TENANTS = "tenants"  # ... and this of tenants' quotas.
 EVICTED = "evicted"  # Begins the part with the numbers of producers that were evicted.
@@ -101,6 +102,7 @@ class Checkpoint:
         tables: ChangedTables,
         *,
         synopsis_bytes: int | None = None,
+        row_query_bytes: int | None = None,
         tenants: Tenants | None = None,
         rows: Mapping[str, RowState] = MappingProxyType({}),
     ) -> Checkpoint:
@@ -115,6 +117,7 @@ class Checkpoint:
           tables: those that have changed since their image was written.
           synopsis_bytes: the budget of synopses that an operator has set; None: that of the
             settings.
+          row_query_bytes: the limit of a row query that an operator has set, as `synopsis_bytes`.
           tenants: with quotas that an operator has set; None: there are none.
           rows: states of row queries, by name.
         """
@@ -142,6 +145,8 @@ class Checkpoint:
                 parts |= query_parts(standing_query)
         if synopsis_bytes is not None:
             parts[BUDGET] = json.dumps({"synopsis_bytes": synopsis_bytes}).encode()
+        if row_query_bytes is not None:
+            parts[ROW_LIMIT] = json.dumps({"row_query_bytes": row_query_bytes}).encode()
         if tenants is not None and tenants.overrides:
             parts[TENANTS] = tenants.to_bytes()
         found = [(query_state, query_state.to_store()) for query_state in standings]
@@ -273,6 +278,12 @@ def restore_budget(parts: Mapping[str, bytes]) -> int | None:
     """The budget of synopses that an operator has set."""
     data = parts.get(BUDGET)
     return None if data is None else int(json.loads(data)["synopsis_bytes"])
+
+
+def restore_row_limit(parts: Mapping[str, bytes]) -> int | None:
+    """The limit of a row query that an operator has set."""
+    data = parts.get(ROW_LIMIT)
+    return None if data is None else int(json.loads(data)["row_query_bytes"])
 
 
 def _feed_state(query_state: QueryState) -> list[str | int] | None:

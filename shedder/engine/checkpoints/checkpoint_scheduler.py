@@ -289,6 +289,7 @@ class Checkpoints:
             core.applied_sequence,
             ChangedTables.of(core.store.tables, core.tables, core.table_histories.places),
             synopsis_bytes=core.synopsis_bytes_set,
+            row_query_bytes=core.row_query_bytes_set,
             tenants=core.tenants,
             rows=core.rows.states(self._retained_from_us()),
         )

@@ -8,7 +8,7 @@ import threading
 import pyarrow as pa
 
 from allocator.demands import BYTES_END
-from shedder.archive.log.setting_changes import BudgetAltered, QueryAltered
+from shedder.archive.log.setting_changes import BudgetAltered, QueryAltered, RowLimitAltered
 from shedder.cql.statements.statement import WEIGHT_MAX
 from shedder.engine.allocation.explain import allocation_table
 from shedder.engine.allocation.rebalancer import Rebalancer
@@ -18,7 +18,7 @@ from shedder.engine.dataflow.thinning_levels import WEIGHT
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.errors import BadSetting, BudgetExceeded, StorageFailed, Unavailable
-from shedder.settings import parse_bytes
+from shedder.settings import ROW_QUERY_BYTES_MIN, parse_bytes
 
 SET_BACK = "default"
 
@@ -93,11 +93,9 @@ class BudgetControls:
 
     def join_bytes_from(self, name: str, value: str) -> str:
         """Set the bytes of a join with CONFIDENCE to a text: 8MiB."""
-        try:
-            size = parse_bytes(value)
-        except ValueError as error:
-            raise BadSetting(f"bytes {value!r} of {name!r}: {error}") from error
-        assert isinstance(size, int)
+        size = _size(value, f"bytes of {name!r}")
+        if size is None:
+            raise BadSetting(f"bytes of {name!r} {value!r}: there is no default; 8MiB is a size")
         return self.set_join_bytes(name, size)
 
     def set_active(self, name: str, *, active: bool) -> None:
@@ -167,6 +165,32 @@ class BudgetControls:
                 self._sharing.soon()  # As things were.
                 raise
 
+    def set_row_query_bytes(self, size_bytes: int | None) -> None:
+        """The limit of the state of a row query from now on; None: that of the settings again.
+
+        A query that holds more keeps fewer keys, or fails.
+
+        Raises:
+          BadSetting: no whole number, less than 1 MiB, or 2^63 and more.
+          DiskFull, StorageFailed: nothing has changed.
+        """
+        self._lifetime.check_open()
+        is_whole = isinstance(size_bytes, int) and not isinstance(size_bytes, bool)
+        if size_bytes is not None and not (
+            is_whole and ROW_QUERY_BYTES_MIN <= size_bytes < BYTES_END
+        ):
+            raise BadSetting(
+                f"the limit of a row query is {size_bytes!r}; it must be a whole number of bytes, "
+                f"from {ROW_QUERY_BYTES_MIN:,} on and below 2^63, or None for that of the settings"
+            )
+        with self._ddl:
+            alter(self._core, RowLimitAltered(size_bytes))
+            self._core.executor.call(self._core.rows.fit, urgent=True).result()
+
+    def row_query_from(self, value: str) -> None:
+        """Set the limit of a row query to a text: 64MiB, or default."""
+        self.set_row_query_bytes(_size(value, "limit of a row query"))
+
     def allocation(self) -> pa.Table:
         """Tabulate bytes, errors and prices of each query: EXPLAIN ALLOCATION."""
         self._lifetime.check_open()
@@ -180,14 +204,19 @@ class BudgetControls:
 
     def budget_from(self, value: str) -> None:
         """Set the budget of synopses to a text: 64MiB, or default."""
-        if value.strip().lower() == SET_BACK:
-            return self.set_synopsis_bytes(None)
-        try:
-            size = parse_bytes(value)
-        except ValueError as error:
-            raise BadSetting(f"budget of synopses {value!r}: {error}") from error
-        assert isinstance(size, int)
-        return self.set_synopsis_bytes(size)
+        self.set_synopsis_bytes(_size(value, "budget of synopses"))
+
+
+def _size(value: str, what: str) -> int | None:
+    """Read a size, 64MiB; None: default."""
+    if value.strip().lower() == SET_BACK:
+        return None
+    try:
+        size = parse_bytes(value)
+    except ValueError as error:
+        raise BadSetting(f"{what} {value!r}: {error}") from error
+    assert isinstance(size, int)
+    return size
 
 
 def _bad_weight(weight: object) -> BadSetting:

@@ -227,6 +227,12 @@ class RowFlow:
         shown = table.select([*self._shown, last - 2, last - 1])
         return pa.Table.from_arrays(shown.columns, schema=self.schema)
 
+    def set_bytes_max(self, bytes_max: int) -> None:
+        """Have another limit, as of the arguments."""
+        self._flow.set_bytes_max(PAST * bytes_max)
+        if self._sinks is not None:
+            self._sinks.set_bytes_max(bytes_max)
+
     def least_place(self, alias: str) -> int | None:
         """As `Dataflow.least_place`."""
         return self._flow.least_place(alias)

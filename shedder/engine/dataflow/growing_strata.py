@@ -38,6 +38,10 @@ class GrowingStrata:
         self._whole_us = BEGINNING_US  # Instant from which on the flows lack no tuple.
         self._tries = 1  # Windows until the next try, if this one finds no room.
 
+    def set_bytes_max(self, bytes_max: int) -> None:
+        """Have another limit of all flows."""
+        self._bytes_max = bytes_max
+
     @property
     def size_bytes(self) -> int:
         """Bytes of all flows."""

@@ -125,6 +125,9 @@ class QueryFlow(Protocol):
     def operators(self) -> list[OperatorFacts]:
         """Return the facts of each operator behind its inputs; that of the rows is last."""
 
+    def set_bytes_max(self, bytes_max: int) -> None:
+        """Have another limit of the state."""
+
     def relieve(self, excess_bytes: int) -> bool:
         """Leave keys out, to free bytes from the next instant on; return False if it cannot."""
 

@@ -42,6 +42,10 @@ class RelationSinks:
         """Bytes of both."""
         return self._signs.size_bytes + self._relation.size_bytes
 
+    def set_bytes_max(self, bytes_max: int) -> None:
+        """Have another limit of the relation."""
+        self._relation.set_bytes_max(bytes_max)
+
     def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:
         """Return the insertions and deletions of the changes up to an instant.
 

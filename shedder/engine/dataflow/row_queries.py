@@ -242,6 +242,11 @@ class StandingRowQueries:
         """Have a query keep as many fewer keys as take these bytes; it has them to free."""
         query.relieve(size_bytes)
 
+    def fit(self) -> None:
+        """Hold each query to the present limit. On the apply thread, or before it starts."""
+        for each in list(self.queries.values()):
+            each.guard(each.fit)
+
     def of_table(self, table: str) -> list[str]:
         """Return the names of the row queries that read a table, also of those that have failed."""
         return [name for name, it in list(self.queries.items()) if table in it.table_names]

@@ -428,6 +428,16 @@ class RowQuery:
         if excess_bytes > 0 and not self._live.relieve(excess_bytes):
             raise self._limits.refusal(self.state_bytes)
 
+    def fit(self) -> None:
+        """Keep to the present limit of a query, as `check_size`.
+
+        Raises:
+          BudgetExceeded.
+        """
+        self.finish_step()
+        self._live.set_bytes_max(self._limits.query_bytes_max)
+        self.check_size()
+
     def _completeness(self, table: pa.Table) -> Completeness | None:
         return None if self._flow is None else self._flow.completeness(table)
 

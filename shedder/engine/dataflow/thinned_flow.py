@@ -287,6 +287,12 @@ class ThinnedFlow:
     def _next_us(self) -> int:
         return BEGINNING_US if self.as_of_us is None else self.as_of_us + 1
 
+    def set_bytes_max(self, bytes_max: int) -> None:
+        """As `RowFlow.set_bytes_max`."""
+        for _, flow in self._read:
+            flow.set_bytes_max(bytes_max)
+        self._growing.set_bytes_max(bytes_max // ROOM_SHARE)
+
     def relieve(self, excess_bytes: int) -> bool:
         """Free so many bytes from the next instant on; return False if that is not possible.
 

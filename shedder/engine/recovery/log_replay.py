@@ -13,7 +13,12 @@ import structlog
 
 from shedder.archive.files.data_directory import FORMAT_FIRST, FORMAT_LOAD, format_of
 from shedder.archive.log.log_segment import Record
-from shedder.archive.log.records import Batch, Built, LevelFrom
+from shedder.archive.log.records import Batch, Built, LevelFrom, RecordType
+from shedder.archive.log.setting_changes import (
+    Alteration,
+    RowLimitAltered,
+    alteration_from_body,
+)
 from shedder.archive.log.table_changes import TableChange
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.metadata.position_gaps import lost_text
@@ -27,6 +32,7 @@ from shedder.engine.checkpoints.checkpoint_contents import (
     TENANTS,
     restore_budget,
     restore_query,
+    restore_row_limit,
     restore_stream,
 )
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
@@ -231,7 +237,14 @@ class _Replay:
                 assert isinstance(header, LevelFrom)
                 if header.from_sequence >= self._start:
                     found.append(_Early(record.kind, header))
+            elif record.kind == RecordType.ALTERED and record.sequence >= self._start:
+                self._note_limit(alteration_from_body(bytes(record.body)))
         return deque(sorted(found, key=lambda one: one.header.from_sequence))
+
+    def _note_limit(self, alteration: Alteration) -> None:
+        """Have a limit of row queries in force before its record: batches may have had it."""
+        if isinstance(alteration, RowLimitAltered):
+            self._core.set_row_query_bytes(alteration.row_query_bytes)
 
     def _apply_early(self, one: _Early) -> None:
         self._handler.apply(one.kind, [one.header])
@@ -326,6 +339,7 @@ def _read_checkpoint(
     catalog = core.store.catalog
     parts = catalog.checkpoint_parts()
     core.set_synopsis_bytes(restore_budget(parts))
+    core.set_row_query_bytes(restore_row_limit(parts))
     core.tenants.restore(parts.get(TENANTS))
     if PLACES in parts:
         core.table_histories.places.restore(json.loads(parts[PLACES]))

@@ -32,6 +32,7 @@ FIRST: Settings = {
     "b weight": 1.0,
     "b active": True,
     "budget": None,
+    "row limit": None,
     "synopsis_bytes": None,
     "rows_per_s": None,
 }
@@ -52,6 +53,8 @@ def alter(db: Engine, key: str, value: Any) -> None:
             db.budgets.set_weight(name, value)
         case [name, "active"]:
             db.budgets.set_active(name, active=value)
+        case ["row", "limit"]:
+            db.budgets.set_row_query_bytes(value)
         case ["budget"]:
             db.budgets.set_synopsis_bytes(value)
         case _:
@@ -61,6 +64,7 @@ def alter(db: Engine, key: str, value: Any) -> None:
 def settings_of(db: Engine) -> Settings:
     """All that can be altered, as it is in force."""
     found: Settings = {"budget": db.core.synopsis_bytes_set}
+    found["row limit"] = db.core.row_query_bytes_set
     for name, standing_query in db.core.stream("s").queries.items():
         found |= {f"{name} weight": standing_query.weight, f"{name} active": standing_query.active}
     quota = db.core.tenants.quota(TENANT)
@@ -99,10 +103,12 @@ def test_power_may_fail_at_any_call_and_what_was_acknowledged_is_there(tmp_path:
         ("a active", False),
         ("b weight", 3),
         ("budget", 3 * MIB),
+        ("row limit", 5 * MIB),
         ("synopsis_bytes", 2 * MIB),
         ("checkpoint", None),
         ("a active", True),
         ("budget", None),
+        ("row limit", None),
         ("rows_per_s", 1e9),
         ("synopsis_bytes", None),
         ("b weight", 1.0),
@@ -145,6 +151,7 @@ def test_a_full_disk_alters_nothing_whatever_checkpoints_come(tmp_path: Path, se
             "weight": chance.choice([0.5, 2, 1e9]),
             "active": chance.random() < 0.5,
             "budget": chance.choice([None, 2 * MIB, 3 * MIB]),
+            "limit": chance.choice([None, 5 * MIB]),
             "synopsis_bytes": chance.choice([None, 2 * MIB]),
             "rows_per_s": chance.choice([None, 1e9]),
         }[key.split()[-1]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -47,6 +48,7 @@ LIMIT = 1 << 20
 SETTINGS = {"row_query_bytes_max": LIMIT, "checkpoint_seconds": 0.1, "run_rows": 20_000}
 
 
+EXCEPT = f"SELECT k, v, ts FROM a {WINDOW} EXCEPT SELECT k, v, ts FROM b {WINDOW}"
 QUERIES = {"size": TEXT, "sums": SUMS, "groups": GROUPS}
 
 
@@ -301,6 +303,61 @@ def test_a_query_above_its_limit_holds_fewer_bytes_and_goes_on(tmp_path):
         assert found.holds(streams.sum)
 
 
+def test_the_limit_of_row_queries_changes_while_they_run(tmp_path):
+    streams = Streams("limits")
+    with Engine.open(tmp_path / "d", **SETTINGS) as db:
+        create(db)
+        db.register("exact", JOIN)
+        db.register("many", EXCEPT)
+        db.register("shed", f"SELECT DISTINCT k, v, ts FROM a {WINDOW} ON OVERLOAD SHED")
+        db.register("sums", SUMS)
+        db.set_control("budget", "row_query", "bytes", "64MiB")
+        db.execute("ALTER QUERY sums SET BYTES 4 MIB")
+        push(db, streams, 6)
+        assert db.core.rows.queries["sums"].state_bytes > LIMIT
+        copied = copy_killed(db, tmp_path / "killed")
+    for directory in (tmp_path / "d", copied):
+        with Engine.open(directory, **SETTINGS) as db:
+            assert db.query("exact").answer().rows() == [{"n": streams.size}]
+            assert db.query("many").answer().table.num_rows > 40_000
+            assert db.query("sums").answer().estimate(0, "s").holds(streams.sum)
+            facts = db.control("budget", "row_query").to_pylist()
+            assert [each["value"] for each in facts if each["key"] == "bytes"] == [str(64 << 20)]
+            assert db.query("shed").answer().completeness.share == 1.0
+            db.set_control("budget", "row_query", "bytes", "8MiB")
+            assert db.query("shed").answer().completeness.share < 1.0
+            db.set_control("budget", "row_query", "bytes", "default")
+            assert db.core.row_query_bytes == LIMIT
+            assert db.core.rows.queries["sums"].state_bytes <= LIMIT
+            with pytest.raises(RowQueryFailed, match=r"'exact' failed .* row_query_bytes_max is"):
+                db.query("exact").answer()
+            assert db.query("sums").answer().estimate(0, "s").holds(streams.sum)
+            for value in ("1023KiB", "0"):
+                with pytest.raises(BadSetting, match=r"limit of a row query is .* from 1,048,576"):
+                    db.set_control("budget", "row_query", "bytes", value)
+
+
+def test_a_limit_that_batches_before_its_record_had_is_in_force_in_a_replay(tmp_path):
+    streams, free = Streams("replayed limit"), threading.Event()
+    with Engine.open(tmp_path / "d", **SETTINGS | {"checkpoint_seconds": 1e6}) as db:
+        create(db)
+        db.register("exact", JOIN)
+        db.core.executor.post(free.wait)
+        for name, table in (each for _ in range(5) for each in streams.slide()):
+            db.push(name, table)  # Durable, and not applied.
+        limits = threading.Thread(target=db.budgets.set_row_query_bytes, args=(64 << 20,))
+        limits.start()
+        while db.core.row_query_bytes_set is None:
+            limits.join(0.01)
+        free.set()
+        limits.join()
+        push(db, streams, 0)
+        assert db.query("exact").answer().rows() == [{"n": streams.size}]
+        copied = copy_killed(db, tmp_path / "killed")
+    with Engine.open(copied, **SETTINGS) as db:
+        assert db.query("exact").answer().rows() == [{"n": streams.size}]
+
+
 def test_bytes_that_cannot_be_are_refused(tmp_path):
     with Engine.open(tmp_path / "d", **SETTINGS) as db:
         create(db)
@@ -308,8 +365,9 @@ def test_bytes_that_cannot_be_are_refused(tmp_path):
         db.register("exact", JOIN)
         with pytest.raises(BadSetting, match=r"bytes of 'size' are 524289; .* at most 524,288"):
             db.set_control("query", "size", "bytes", str(LIMIT // 2 + 1))
-        with pytest.raises(BadSetting, match="bytes 'many' of 'size': a size is a number"):
-            db.set_control("query", "size", "bytes", "many")
+        for value in ("many", "default"):
+            with pytest.raises(BadSetting, match=rf"bytes of 'size' '{value}': "):
+                db.set_control("query", "size", "bytes", value)
         with pytest.raises(BudgetExceeded, match=r"10 panes.* need 131,072 bytes, .* has 1,024"):
             db.execute("ALTER QUERY size SET BYTES 1 KIB")
         with pytest.raises(BadSetting, match="'exact' has no bytes of its own; a join with CONF"):
