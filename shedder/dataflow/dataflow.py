@@ -63,6 +63,7 @@ from shedder.dataflow.estimates.state_bytes import NO_ESTIMATE, StateBytes, stat
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.graph import Graph
 from shedder.dataflow.join_order import StreamStatistics, ordered_joins
+from shedder.dataflow.joins.arriving_side import ArrivingSide
 from shedder.dataflow.joins.equi_join import EquiJoin
 from shedder.dataflow.negations.negation_order import placed_negations
 from shedder.dataflow.operator_facts import OperatorFacts, graph_facts
@@ -180,6 +181,13 @@ class Dataflow:
         assert self.sampled_join is not None
         self.sampled_join.resize(first_us, bytes_max)
         self.source_graph.count_bytes()
+
+    @property
+    def arriving(self) -> ArrivingSide | None:
+        """The side of the join whose rows are not held, by a foreign key; None: all are."""
+        operators = (node.operator for node in self._graph.nodes)
+        found = (each.arriving for each in operators if isinstance(each, EquiJoin))
+        return next((each for each in found if each is not None), None)
 
     @property
     def _graph(self) -> Graph:

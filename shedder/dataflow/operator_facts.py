@@ -82,11 +82,12 @@ def _text(operator: ChangeOperator) -> str:
             return f"Filter {text_of(condition)}"
         case Projection(outputs=outputs):
             return f"Project {', '.join(map(_output, outputs))}"
-        case EquiJoin(spec=spec):
+        case EquiJoin(spec=spec, arriving=arriving):
             on = [_equality(*key) for key in spec.keys]
             if spec.condition is not None:
                 on.append(text_of(spec.condition))
-            return f"Join {' AND '.join(on)}" if on else "Join of all pairs"
+            joined = f"Join {' AND '.join(on)}" if on else "Join of all pairs"
+            return joined if arriving is None else f"{joined}; {arriving.text}"
         case GroupedAggregates(spec=spec):
             return _aggregates(spec)
         case NewestTop(value=value, length=length, window=window):

@@ -34,6 +34,8 @@ from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.expiry.expiry_modes import Expiry, time_window
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
 from shedder.dataflow.item_lists.newest_top import newest_top
+from shedder.dataflow.joins.arriving_side import ArrivingSide
+from shedder.dataflow.joins.equi_join import EquiJoin
 from shedder.dataflow.joins.join_conditions import filtered_join, split_join, with_condition
 from shedder.dataflow.joins.match_condition import MatchCondition
 from shedder.dataflow.joins.pair_sums import pair_sums
@@ -45,6 +47,7 @@ from shedder.dataflow.plan_properties import (
     reads_panes_or_arrival,
     scan_schema,
 )
+from shedder.dataflow.planning.foreign_keys import arriving_side
 from shedder.dataflow.planning.graph_nodes import GraphNodes
 from shedder.dataflow.planning.join_nodes import add_join, add_pairs
 from shedder.dataflow.relation_to_stream import RelationToStream
@@ -96,9 +99,16 @@ def graph_of(
     if tables or reads_panes_or_arrival(plan):
         expiry = Expiry.PATTERN
     nodes = GraphNodes(bytes_max, expiry)
-    planner = _Planner(nodes, tables, expiry)
+    arriving = arriving_side(plan) if expiry is Expiry.PATTERN else None
+    planner = _Planner(nodes, tables, expiry, arriving)
     planner.add(plan)
-    return Graph(tuple(nodes.nodes), clock_ns, planner.versions, planner.changes, planner.plans)
+    plans = planner.plans
+    if arriving is not None:  # Its counts are of this query alone.
+        (joined,) = (
+            at for at, node in enumerate(nodes.nodes) if isinstance(node.operator, EquiJoin)
+        )
+        plans = {at: each for at, each in plans.items() if at < joined}
+    return Graph(tuple(nodes.nodes), clock_ns, planner.versions, planner.changes, plans)
 
 
 def _later(what: str) -> Unimplemented:
@@ -109,13 +119,14 @@ def _later(what: str) -> Unimplemented:
 class _Planner:
     """Adds nodes for the nodes of a plan.
 
-    expiry: of rows in time windows.
+    expiry: of rows in time windows. arriving: of the plan's only join, as of `EquiJoin`.
     placed: aliases of streams whose tuples have their places in a column. plans: as of `Graph`.
     """
 
     nodes: GraphNodes
     tables: Mapping[str, TableSchema]
     expiry: Expiry
+    arriving: ArrivingSide | None = None
     versions: dict[str, TableVersions] = field(default_factory=dict)
     changes: dict[str, TableChanges] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
@@ -221,7 +232,7 @@ class _Planner:
         if any(map(reads_versions, (join.left, join.right))):
             return self._table_join(join)
         matches, left, right = split_join(join)
-        return add_pairs(self.nodes, matches, self.add(left), self.add(right))
+        return add_pairs(self.nodes, matches, self.add(left), self.add(right), self.arriving)
 
     def _table_join(self, join: Join) -> int:
         """Add a join of a stream with a table, by the versions at the places of its tuples."""

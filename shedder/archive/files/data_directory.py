@@ -40,7 +40,9 @@ FORMAT_TABLE_CHANGES = 16  # The same, corrected by tables, or beside ROWS windo
 FORMAT_IDLE = 17  # There are, or were, records of kind IDLE.
 FORMAT_SAMPLED_JOINS = 18  # There are, or were, standing row queries with CONFIDENCE.
 FORMAT_SHED_ROWS = 19  # The same with ON OVERLOAD SHED, or with TOP over ROWS windows.
-FORMAT_VERSION = FORMAT_SHED_ROWS  # The newest that is read.
+# There are, or were, streams with FOREIGN KEY, resized joins, or limits of row queries.
+FORMAT_FOREIGN_KEYS = 20
+FORMAT_VERSION = FORMAT_FOREIGN_KEYS  # The newest that is read.
 
 OURS = frozenset(
     {

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import Hybrid, Layout, layout_from_text, layout_text
 from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
+from shedder.cql.statements.foreign_key import ForeignKey
 from shedder.cql.statements.overload_policy import THINS, OnOverload, Policy
 from shedder.cql.statements.statement import ColumnDefinition
 from synopses.samples.random_partition import block_sizes
@@ -252,6 +253,7 @@ def _sizes(rows: int, blocks: int, halvings: int) -> NDArray[np.int64]:
 def schema_to_json(schema: StreamSchema) -> str:
     """The definition of a stream as the catalog keeps it."""
     tenant = {} if schema.tenant == DEFAULT_TENANT else {"tenant": schema.tenant}
+    keys = [[k.columns, k.relation, k.referenced, k.within] for k in schema.foreign_keys]
     return json.dumps(
         {
             "name": schema.name,
@@ -263,6 +265,7 @@ def schema_to_json(schema: StreamSchema) -> str:
             **_overload_to_json(schema.on_overload),
             "seed": schema.seed,
             **tenant,
+            **({"foreign_keys": keys} if keys else {}),
         }
     )
 
@@ -283,6 +286,10 @@ def schema_from_json(text: str) -> StreamSchema:
         on_overload=OnOverload(Policy(fields.get("on_overload", "THIN")), fields.get("least")),
         seed=fields["seed"],
         tenant=fields.get("tenant", DEFAULT_TENANT),
+        foreign_keys=tuple(
+            ForeignKey(tuple(columns), relation, tuple(referenced), within)
+            for columns, relation, referenced, within in fields.get("foreign_keys", ())
+        ),
     )
 
 

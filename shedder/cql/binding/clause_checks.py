@@ -19,6 +19,7 @@ from shedder.cql.grammar.query_grammar import AS_OF, SAMPLE, WINDOW
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT, Layout, layout_of
 from shedder.cql.statements.bound_query import OWN_COLUMNS
 from shedder.cql.statements.canonical_text import text_of_select
+from shedder.cql.statements.foreign_key import resolved_key
 from shedder.cql.statements.overload_policy import resolved
 from shedder.cql.statements.statement import (
     WEIGHT_MAX,
@@ -284,6 +285,7 @@ def created_stream(
     retain_us = None
     if raw.retain is not None:
         retain_us = positive_us(raw.retain, "RETAIN", translator, source)
+    types = {column.name: column.type for column in columns.values()}
     return CreateStream(
         name=str(raw.name.name),
         columns=tuple(columns.values()),
@@ -294,9 +296,8 @@ def created_stream(
         if raw.layout is None
         else said_layout(raw.layout, translator, source),
         if_not_exists=raw.if_not_exists,
-        on_overload=resolved(
-            raw.on_overload, {column.name: column.type for column in columns.values()}
-        ),
+        on_overload=resolved(raw.on_overload, types),
+        foreign_keys=tuple(resolved_key(each, types) for each in raw.foreign_keys),
     )
 
 

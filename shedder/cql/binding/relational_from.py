@@ -179,7 +179,8 @@ class FromBinder:
         else:
             retroactive = schema.retroactive
         sample = relation.sample
-        scan = Scan(relation.name, alias, kind, columns, time, sample, retroactive, as_of_us)
+        keys = schema.foreign_keys if isinstance(schema, StreamSchema) else ()
+        scan = Scan(relation.name, alias, kind, columns, time, sample, retroactive, as_of_us, keys)
         return self._part(scan, relation, alias)
 
     def _derived(self, relation: DerivedRelation) -> From:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from shedder.cql.statements.foreign_key import ForeignKey
 from shedder.cql.statements.overload_policy import OnOverload
 
 
@@ -113,6 +114,7 @@ class RawCreateStream:
     retain: RawDuration | None
     layout: RawLayout | None
     on_overload: OnOverload
+    foreign_keys: tuple[ForeignKey, ...]
     if_not_exists: bool
     start: int
 

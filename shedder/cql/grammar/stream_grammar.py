@@ -13,7 +13,15 @@ from shedder.cql.grammar.overload_grammar import read_on_overload
 from shedder.cql.grammar.parse_nodes import RawColumn, RawCreateStream
 from shedder.cql.grammar.pure_parser import Parser
 from shedder.cql.grammar.window_grammar import read_duration, read_retention
-from shedder.cql.grammar.word_grammar import dispatch, expect, fail, read_identifier
+from shedder.cql.grammar.word_grammar import (
+    dispatch,
+    expect,
+    fail,
+    read_column_names,
+    read_identifier,
+    read_name,
+)
+from shedder.cql.statements.foreign_key import ForeignKey
 from shedder.cql.statements.overload_policy import THINS
 
 
@@ -28,12 +36,17 @@ def read_create_stream(parser: Parser) -> RawCreateStream:
         columns.append(read_column(parser))
     expect(parser, TokenType.R_PAREN, ", or )")
     said: dict[str, Any] = {}
+    foreign_keys: list[ForeignKey] = []
     while parser._curr:
+        if parser._match_text_seq("FOREIGN", "KEY"):
+            foreign_keys.append(_foreign_key(parser))
+            continue
         clause = dispatch(parser, _STREAM_CLAUSES)
         if clause is None or clause[0] in said:
             fail(
                 parser,
-                "expected TIMESTAMP BY, LATENESS, RETAIN, ARCHIVE or ON OVERLOAD, each once",
+                "expected TIMESTAMP BY, LATENESS, RETAIN, ARCHIVE or ON OVERLOAD, each once, or "
+                "FOREIGN KEY",
             )
         said[clause[0]] = clause[1]
     return RawCreateStream(
@@ -44,6 +57,7 @@ def read_create_stream(parser: Parser) -> RawCreateStream:
         retain=said.get("RETAIN"),
         layout=said.get("ARCHIVE"),
         on_overload=said.get("ON OVERLOAD", THINS),
+        foreign_keys=tuple(foreign_keys),
         if_not_exists=if_not_exists,
         start=start,
     )
@@ -61,6 +75,23 @@ def read_column(parser: Parser) -> RawColumn:
     if nullable:
         parser._match(TokenType.NULL)
     return RawColumn(name, kind, nullable)
+
+
+def _foreign_key(parser: Parser) -> ForeignKey:
+    """Read what follows FOREIGN KEY; whether there are such columns is looked at later."""
+    expect(parser, TokenType.L_PAREN, "( and columns of this stream")
+    columns = read_column_names(parser)
+    if not parser._match_text_seq("REFERENCES"):
+        fail(parser, "expected REFERENCES and another stream")
+    relation = read_name(parser, "the name of the other stream")
+    expect(parser, TokenType.L_PAREN, "( and columns of the other stream")
+    referenced = read_column_names(parser)
+    if not parser._match_text_seq("WITHIN"):
+        fail(parser, "expected WITHIN 0 TUPLES")
+    within = parser._prev.text if parser._match(TokenType.NUMBER) else ""
+    if not within.isdecimal() or not parser._match_text_seq("TUPLES"):
+        fail(parser, "expected a whole number and TUPLES, such as WITHIN 0 TUPLES")
+    return ForeignKey(columns, relation, referenced, int(within))
 
 
 def _time_column(parser: Parser) -> exp.Identifier:

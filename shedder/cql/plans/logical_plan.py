@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from shedder.cql.expressions.expression import Aggregate, Expression
+from shedder.cql.statements.foreign_key import ForeignKey
 from shedder.cql.statements.statement import ColumnDefinition, OrderKey, Output, Window
 
 
@@ -59,6 +60,7 @@ class Scan:
     time_column: `alias.column` of a stream's event time; None: of a table.
     sample: share in (0, 1] of tuples that SAMPLE keeps; None: all.
     as_of_us: of a table: the instant of AS OF, whose rows are read; None: now.
+    foreign_keys: of a stream; a standing query may rely on them.
     retroactive: of a table: its changes correct rows of a standing query that were made before.
     """
 
@@ -70,6 +72,7 @@ class Scan:
     sample: float | None = None
     retroactive: bool = False
     as_of_us: int | None = None
+    foreign_keys: tuple[ForeignKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

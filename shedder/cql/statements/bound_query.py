@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from shedder.cql.expressions.expression import Aggregate, Expression
 from shedder.cql.statements.archive_layout import Layout
+from shedder.cql.statements.foreign_key import ForeignKey
 from shedder.cql.statements.overload_policy import THINS, OnOverload
 from shedder.cql.statements.statement import (
     ColumnDefinition,
@@ -42,6 +43,7 @@ class StreamSchema:
     seed: int
     tenant: str = DEFAULT_TENANT
     on_overload: OnOverload = THINS
+    foreign_keys: tuple[ForeignKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Column, Expression, Literal
 from shedder.cql.expressions.expression_text import literal_text, quoted, text_of
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT, layout_text
+from shedder.cql.statements.foreign_key import ForeignKey
 from shedder.cql.statements.overload_policy import THINS, OnOverload
 from shedder.cql.statements.pane_coarsening import Collapse
 from shedder.cql.statements.statement import (
@@ -153,6 +154,15 @@ def overload_text(on_overload: OnOverload) -> str:
     return on_overload.policy.value + ("" if column is None else f" {quoted(column)}")
 
 
+def foreign_key_text(key: ForeignKey) -> str:
+    """Return the clause of a foreign key."""
+    own, others = (", ".join(map(quoted, names)) for names in (key.columns, key.referenced))
+    return (
+        f"FOREIGN KEY ({own}) REFERENCES {quoted(key.relation)} ({others}) "
+        f"WITHIN {key.within} TUPLES"
+    )
+
+
 def text_of_stream(statement: CreateStream) -> str:
     """Canonical text of the statement that makes a stream."""
     columns = ", ".join(
@@ -172,4 +182,5 @@ def text_of_stream(statement: CreateStream) -> str:
         parts.append(f"ARCHIVE {layout_text(statement.layout)}")
     if statement.on_overload != THINS:
         parts.append(f"ON OVERLOAD {overload_text(statement.on_overload)}")
+    parts += map(foreign_key_text, statement.foreign_keys)
     return " ".join(parts)

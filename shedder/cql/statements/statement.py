@@ -9,6 +9,7 @@ from enum import Enum
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Expression, Literal
 from shedder.cql.statements.archive_layout import Layout
+from shedder.cql.statements.foreign_key import ForeignKey
 from shedder.cql.statements.overload_policy import THINS, OnOverload
 from shedder.cql.statements.pane_coarsening import Coarsening, Collapse
 from shedder.cql.statements.relational_select import RelationalSelect
@@ -170,7 +171,7 @@ class ColumnDefinition:
 @dataclass(frozen=True, slots=True)
 class CreateStream:
     """CREATE STREAM [IF NOT EXISTS] name (...) TIMESTAMP BY c LATENESS i RETAIN i ARCHIVE l
-    ON OVERLOAD p.
+    ON OVERLOAD p FOREIGN KEY ….
     """
 
     name: str
@@ -181,6 +182,7 @@ class CreateStream:
     layout: Layout
     if_not_exists: bool
     on_overload: OnOverload = THINS
+    foreign_keys: tuple[ForeignKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

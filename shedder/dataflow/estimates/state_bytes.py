@@ -131,10 +131,11 @@ def _bytes(node: Node, inputs: list[EdgeRows], graph: Graph) -> float | None:
             return _lists(operator, inputs[0])
         case EquiJoin():
             sides = zip(inputs, node.inputs, operator.windows, strict=True)
+            arriving = None if operator.arriving is None else operator.arriving.place
             held = [
                 _side(rows, is_strict=graph.nodes[at].label.is_strict)
-                for rows, at, window in sides
-                if window is None
+                for place, (rows, at, window) in enumerate(sides)
+                if window is None and place != arriving
             ]
             return _keys(operator, inputs) + sum(held) if held else 0
     return None

@@ -20,6 +20,7 @@ from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.expressions.expression import Expression
 from shedder.dataflow.batch_rows import take_rows
 from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.joins.arriving_side import ArrivingSide
 from shedder.dataflow.joins.join_kernels import Int32s
 from shedder.dataflow.joins.join_keys import KeyedRows, directory_of
 from shedder.dataflow.joins.join_side import JoinSide
@@ -60,6 +61,7 @@ class EquiJoin:
         *,
         eager: bool = False,
         windows: tuple[WindowSide | None, WindowSide | None] = (None, None),
+        arriving: ArrivingSide | None = None,
     ) -> None:
         """A join without rows.
 
@@ -69,14 +71,19 @@ class EquiJoin:
           bytes_max: of the pairs of one step.
           eager: rows that have left are searched for, and dropped, in each step.
           windows: sides whose rows are in the store of a stream; None: the join holds them.
+          arriving: a side whose rows are not held; no row of the other side is deleted.
         """
         self._spec = spec
         self._schema = pa.schema([*schemas[0], *schemas[1]])
         self._bytes_max = bytes_max
-        self._sides = tuple(
-            window or JoinSide(schema, label, eager=eager)
-            for window, schema, label in zip(windows, schemas, labels, strict=True)
-        )
+        sides: list[JoinSide | WindowSide | ArrivingSide] = []
+        for at, window in enumerate(windows):
+            if arriving is not None and arriving.place == at:
+                sides.append(arriving)
+            else:
+                sides.append(window or JoinSide(schemas[at], labels[at], eager=eager))
+        self._sides = tuple(sides)
+        self.arriving = arriving
         left_keys = [left for left, _ in spec.keys]
         is_looked_up = any(isinstance(side, JoinSide) for side in self._sides)
         self._directory = directory_of(left_keys) if spec.keys and is_looked_up else None
@@ -121,10 +128,29 @@ class EquiJoin:
         Raises:
           BudgetExceeded: the pairs of this step need more bytes than the limit.
         """
+        pieces: list[ChangeBatch] = []
+        yield from self._pairs(pieces, as_of_us, left, right)
+        self._since_us = as_of_us + 1
+        self._forget(as_of_us)
+        if not pieces:
+            return ChangeBatch.empty(self._schema)
+        return ChangeBatch.concat(pieces)
+
+    def _pairs(
+        self, pieces: list[ChangeBatch], as_of_us: int, left: ChangeBatch, right: ChangeBatch
+    ) -> Parts[None]:
         ours, theirs = self._sides
         new = self._keyed(left, 0), self._keyed(right, 1)
         ids = [each.ids(self._directory) for each in new]
-        pieces: list[ChangeBatch] = []
+        if self.arriving is not None:
+            at = self.arriving.place
+            held = self._sides[1 - at]
+            if isinstance(held, JoinSide):
+                held.insert(new[1 - at].changes, ids[1 - at], self._since_us)
+            self.arriving.begin(new[at].changes)
+            yield from self._collect(pieces, self._pairs_of(new[at], ids[at], at, as_of_us))
+            self.arriving.end(new[at].changes)
+            return
         before_us = theirs.as_of_us if isinstance(theirs, WindowSide) else None
         yield from self._collect(pieces, self._pairs_of(new[0], ids[0], 0, before_us))
         if isinstance(ours, JoinSide):
@@ -132,11 +158,6 @@ class EquiJoin:
         yield from self._collect(pieces, self._pairs_of(new[1], ids[1], 1, as_of_us))
         if isinstance(theirs, JoinSide):
             theirs.insert(new[1].changes, ids[1], self._since_us)
-        self._since_us = as_of_us + 1
-        self._forget(as_of_us)
-        if not pieces:
-            return ChangeBatch.empty(self._schema)
-        return ChangeBatch.concat(pieces)
 
     def _keyed(self, changes: ChangeBatch, side: int) -> KeyedRows:
         keys = [key[side] for key in self._spec.keys]
@@ -146,15 +167,21 @@ class EquiJoin:
         self, new: KeyedRows, ids: Int32s, side: int, as_of_us: int | None
     ) -> Iterator[ChangeBatch]:
         """Pairs of new rows of a side with the rows of the other one, before an instant."""
-        for made, rows in self._found(new, ids, self._sides[1 - side], as_of_us):
+        others = self._sides[1 - side]
+        assert not isinstance(others, ArrivingSide)
+        for made, rows in self._found(new, ids, others, as_of_us):
             ours = take_rows(new.changes.columns, made[0])
             columns = (
                 [*ours.columns, *rows.columns] if side == 0 else [*rows.columns, *ours.columns]
             )
             batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
             pairs = ChangeBatch(batch, made[2], made[3], made[4], made[5])
-            if not self._is_exact and isinstance(self._sides[1 - side], WindowSide):
-                pairs = pairs.where(self._are_equal(batch))
+            given = made[0]
+            if not self._is_exact and isinstance(others, WindowSide):
+                equal = self._are_equal(batch)
+                pairs, given = pairs.where(equal), given[equal]
+            if self.arriving is not None:
+                pairs = pairs.where(self.arriving.chosen(new.changes, given, pairs.ts_us))
             if self._spec.condition is not None:
                 pairs = pairs.where(true_rows(evaluate(self._spec.condition, pairs.columns)))
             yield pairs
@@ -199,6 +226,8 @@ class EquiJoin:
         for side in self._sides:
             if isinstance(side, WindowSide):
                 side.come_to(as_of_us)
+                continue
+            if not isinstance(side, JoinSide):
                 continue
             held.append(side)
             if side.may_compact:

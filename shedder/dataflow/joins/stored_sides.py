@@ -20,18 +20,28 @@ from shedder.dataflow.window_lifetimes import WindowLifetimes
 
 
 def window_sides(
-    nodes: list[Node], inputs: tuple[int, int], spec: EquiJoinSpec, expiry: Expiry
+    nodes: list[Node],
+    inputs: tuple[int, int],
+    spec: EquiJoinSpec,
+    expiry: Expiry,
+    skipped: int | None = None,
 ) -> tuple[WindowSide | None, WindowSide | None]:
     """Return the sides of a join whose inputs are time windows over streams; None: they are not.
 
     The node of such a stream gets a store, if it has none.
 
     nodes: of a graph. inputs: places of the left and the right one.
+    skipped: a side that needs no store, 0 or 1.
     """
     if expiry is not Expiry.PATTERN or spec.nulls_are_equal:
         return None, None
-    left, right = ([key[side] for key in spec.keys] for side in (0, 1))
-    return _window_side(nodes, inputs[0], left), _window_side(nodes, inputs[1], right)
+
+    def side(place: int) -> WindowSide | None:
+        if place == skipped:
+            return None
+        return _window_side(nodes, inputs[place], [key[place] for key in spec.keys])
+
+    return side(0), side(1)
 
 
 def _window_side(nodes: list[Node], at: int, keys: Sequence[Expression]) -> WindowSide | None:

@@ -12,6 +12,7 @@ from shedder.cql.statements.statement import Output
 from shedder.dataflow.expiry.distinct_rows import DistinctRows
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.graph import ChangeOperator, Node
+from shedder.dataflow.joins.arriving_side import ArrivingSide
 from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
 from shedder.dataflow.joins.stored_sides import window_sides
 from shedder.dataflow.multiplicities import Multiplicities
@@ -98,13 +99,18 @@ class GraphNodes:
             return self.add(DistinctRows(schema), inputs, schema, STRICT)
         return self.add(Multiplicities(kind, schema), inputs, schema, STRICT)
 
-    def equi_join(self, spec: EquiJoinSpec, left: int, right: int) -> int:
-        """Add a join of equal keys."""
+    def equi_join(
+        self, spec: EquiJoinSpec, left: int, right: int, arriving: ArrivingSide | None = None
+    ) -> int:
+        """Add a join of equal keys. arriving: as of `EquiJoin`."""
         ours, theirs = self.nodes[left], self.nodes[right]
         schemas, labels = (ours.schema, theirs.schema), (ours.label, theirs.label)
         eager = self.expiry is Expiry.DIRECT
-        windows = window_sides(self.nodes, (left, right), spec, self.expiry)
-        join = EquiJoin(spec, schemas, labels, self.bytes_max, eager=eager, windows=windows)
+        skipped = None if arriving is None else arriving.place
+        windows = window_sides(self.nodes, (left, right), spec, self.expiry, skipped)
+        join = EquiJoin(
+            spec, schemas, labels, self.bytes_max, eager=eager, windows=windows, arriving=arriving
+        )
         schema = pa.schema([*schemas[0], *schemas[1]])
         return self.add(join, (left, right), schema, of_join(*labels))
 

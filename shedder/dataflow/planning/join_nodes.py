@@ -8,6 +8,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op
 from shedder.cql.plans.logical_plan import JoinKind
 from shedder.cql.statements.statement import Output
+from shedder.dataflow.joins.arriving_side import ArrivingSide
 from shedder.dataflow.joins.equi_join import EquiJoinSpec
 from shedder.dataflow.joins.match_condition import MatchCondition
 from shedder.dataflow.multiplicity_kernels import Multiplicity
@@ -40,10 +41,16 @@ def add_join(
             return nodes.union(both, nodes.padded(alone, schema))
 
 
-def add_pairs(nodes: GraphNodes, matches: MatchCondition, left: int, right: int) -> int:
-    """Add an inner join."""
+def add_pairs(
+    nodes: GraphNodes,
+    matches: MatchCondition,
+    left: int,
+    right: int,
+    arriving: ArrivingSide | None = None,
+) -> int:
+    """Add an inner join. arriving: as of `EquiJoin`."""
     left, right = nodes.filtered(matches.left, left), nodes.filtered(matches.right, right)
-    return nodes.equi_join(EquiJoinSpec(matches.keys, matches.rest), left, right)
+    return nodes.equi_join(EquiJoinSpec(matches.keys, matches.rest), left, right, arriving)
 
 
 def _matches(

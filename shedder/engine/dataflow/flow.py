@@ -16,6 +16,7 @@ from shedder.dataflow.dataflow import Dataflow
 from shedder.dataflow.estimates.state_bytes import StateBytes, counted_bytes, relation_bytes
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.join_order import StreamStatistics
+from shedder.dataflow.joins.arriving_side import Unmatched
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import stream_batch
 from shedder.dataflow.sampled_joins.sampled_join_aggregates import SampledJoinAggregates
@@ -101,6 +102,8 @@ class RowFlow:
             shares_windows=shares,
         )
         self.source_graph = self._flow.source_graph
+        self._arriving = self._flow.arriving
+        self._unmatched = None if self._arriving is None else self._arriving.unmatched
         self._shares = shares
         self._sizes = sizes
         self.is_stream = self._flow.is_stream
@@ -145,6 +148,17 @@ class RowFlow:
         """What other queries may read, too, each once."""
         sinks = (self._sinks,) if self._sinks is not None and self._shares_sinks else ()
         return (*self.source_graph.shared_nodes, *sinks)
+
+    @property
+    def unmatched(self) -> Unmatched | None:
+        """As `QueryFlow.unmatched`, behind the last step that has ended."""
+        return self._unmatched
+
+    def count_unmatched(self, from_us: int | None, unmatched: Unmatched) -> None:
+        """As `QueryFlow.count_unmatched`."""
+        if self._arriving is not None:
+            self._arriving.count_from(from_us, unmatched)
+            self._unmatched = unmatched
 
     def share_with(self, other: object, agrees: Agrees) -> None:
         """Read the state of another query where it is the same, as `Dataflow.share_with`."""
@@ -218,6 +232,8 @@ class RowFlow:
 
     def end(self, step: FlowStep) -> pa.Table:
         """Put a step's changes into the relation, and return the rows that are complete now."""
+        if self._arriving is not None:
+            self._unmatched = self._arriving.unmatched
         if self._sinks is not None and step.as_of_us is not None:
             self._as_of_us = step.as_of_us
             self._sinks.add(step.as_of_us, step.changes)

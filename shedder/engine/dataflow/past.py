@@ -38,6 +38,8 @@ def restore(
         query.output.begin_at(state.now.rows)
         query.fail(state.failed)
         return
+    if state.unmatched is not None:
+        query.count_unmatched(state.now.as_of_us, state.unmatched)
     begin = state.begin
     query.tables.restore(state.tables, tables, begin.begin_us)
     stretches = {

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.dataflow.joins.arriving_side import Unmatched
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.sharing.shared_source import StreamSource
 from shedder.dataflow.sharing.source_graph import Agrees
@@ -59,6 +60,13 @@ class QueryFlow(Protocol):
     @property
     def thinning(self) -> KeyThinning | None:
         """Seed and levels of the kept keys; None: all keys are kept."""
+
+    @property
+    def unmatched(self) -> Unmatched | None:
+        """Rows that break the foreign key which a join relies on; None: none does."""
+
+    def count_unmatched(self, from_us: int | None, unmatched: Unmatched) -> None:
+        """Count them from an event time on, in µs, beside those of before; None: count all."""
 
     def share_with(self, other: object, agrees: Agrees) -> None:
         """Read the state of another flow where it is the same; `agrees` compares the inputs."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shedder.cql.plans.logical_plan import BoundRelational
+from shedder.dataflow.joins.arriving_side import Unmatched
 from shedder.engine.dataflow.interval_columns import confidence_of
 from shedder.engine.dataflow.row_input import RowInput, missing_texts, unread_texts
 from shedder.engine.dataflow.row_output import RowOutput
@@ -17,12 +18,31 @@ from shedder.queries.answers.answer import Answer, InputProgress
 from shedder.queries.answers.completeness import Completeness
 
 
+def unmatched_texts(unmatched: Unmatched | None) -> tuple[str, ...]:
+    """Return what the rows lack by a broken foreign key, as notes."""
+    if unmatched is None:
+        return ()
+    texts = list[str]()
+    if unmatched.missing:
+        texts.append(
+            f"{unmatched.missing:,} tuples came without the partner of their FOREIGN KEY: each "
+            "may lack one row, where the partner came later"
+        )
+    if unmatched.ambiguous:
+        texts.append(
+            f"{unmatched.ambiguous:,} tuples had several partners of their FOREIGN KEY: the "
+            "referenced columns are no key, and partners that came later are not in the rows"
+        )
+    return tuple(texts)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RowAnswers:
     """What the answers of one row query say beside its rows.
 
     sources: beside the operators, as of `Answer.sources`.
     completeness: of rows that are shown; None: no key is left out.
+    unmatched: as of `QueryFlow.unmatched`.
     """
 
     query: BoundRelational
@@ -30,6 +50,7 @@ class RowAnswers:
     output: RowOutput
     sources: tuple[str, ...]
     completeness: Callable[[pa.Table], Completeness | None]
+    unmatched: Callable[[], Unmatched | None]
 
     def of_rows(self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...]) -> Answer:
         """Return rows of a stream as an answer.
@@ -46,7 +67,8 @@ class RowAnswers:
     def missing_notes(self) -> tuple[str, ...]:
         """Say which tuples the rows lack now. On the apply thread."""
         progress = [each.progress for each in self.inputs]
-        return (*missing_texts(progress), *unread_texts(self.inputs, None))
+        texts = unmatched_texts(self.unmatched())
+        return (*missing_texts(progress), *unread_texts(self.inputs, None), *texts)
 
     def _answer(
         self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...], first_us: int | None
@@ -56,7 +78,8 @@ class RowAnswers:
         known = [each for each in marks if each is not None]
         as_of_us = min(known) if known and len(known) == len(marks) else None
         since_us = as_of_us if first_us is None else first_us
-        notes = (*missing_texts(inputs), *unread_texts(self.inputs, since_us))
+        unread = unread_texts(self.inputs, since_us)
+        notes = (*missing_texts(inputs), *unread, *unmatched_texts(self.unmatched()))
         return Answer(
             table,
             query=self.query.text,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shedder.archive.log.table_changes import TableChange
 from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.plans.logical_plan import BoundRelational
+from shedder.dataflow.joins.arriving_side import Unmatched
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.sampled_joins.sampled_join_aggregates import SampledJoinAggregates
 from shedder.engine.dataflow.flow import RowFlow, SharedPart
@@ -74,7 +75,9 @@ class RowQuery:
         self.tables = tables
         self.table_names = frozenset(each.name for each in tables.by_alias.values())
         read = tuple(f"table {name}" for name in sorted(self.table_names))
-        self.answers = RowAnswers(query, self.inputs, output, read, self._completeness)
+        self.answers = RowAnswers(
+            query, self.inputs, output, read, self._completeness, lambda: self.unmatched
+        )
         self.failed = ""
         self._flow: QueryFlow | None = flow  # None: the query has failed.
         self._limits = limits
@@ -142,6 +145,15 @@ class RowQuery:
     def keeps(self, rows: object) -> bool:
         """Return whether an operator reads a store of rows, as `Dataflow.keeps`."""
         return self._flow is not None and self._flow.keeps(rows)
+
+    @property
+    def unmatched(self) -> Unmatched | None:
+        """As `QueryFlow.unmatched`; of a failed query None."""
+        return None if self._flow is None else self._flow.unmatched
+
+    def count_unmatched(self, from_us: int | None, unmatched: Unmatched) -> None:
+        """As `QueryFlow.count_unmatched`."""
+        self._live.count_unmatched(from_us, unmatched)
 
     @property
     def has_long_step(self) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from shedder.dataflow.joins.arriving_side import Unmatched
 from shedder.engine.dataflow.query_tables import TablesState
 from shedder.engine.dataflow.row_input import LateRows, RowInput
 from shedder.engine.dataflow.row_output import Frontier, InputFrontier
@@ -41,6 +42,7 @@ class RowState:
     inputs: by alias. tables: what a restart needs of their past.
     failed: why the query makes no more rows; "": it does.
     stored: rows that the query has inserted into its target, as of `now`.
+    unmatched: as of `now`; None: the query relies on no foreign key.
     """
 
     begin: Frontier
@@ -49,6 +51,7 @@ class RowState:
     tables: TablesState
     failed: str
     stored: int = 0
+    unmatched: Unmatched | None = None
 
     @classmethod
     def of(
@@ -78,7 +81,8 @@ class RowState:
             {each.alias: each.newest_us for each in query.inputs},
             begin.begin_us,
         )
-        return cls(begin, now, inputs, tables, query.failed, query.output.kept_from or 0)
+        stored = query.output.kept_from or 0
+        return cls(begin, now, inputs, tables, query.failed, stored, query.unmatched)
 
     def to_bytes(self) -> bytes:
         """Frontiers and counts as JSON in the schema's metadata; late tuples as rows."""
@@ -96,6 +100,7 @@ class RowState:
             "idle": [alias for alias, each in self.inputs.items() if each.is_idle],
             "failed": self.failed,
             "stored": self.stored,
+            **({} if self.unmatched is None else {"unmatched": list(astuple(self.unmatched))}),
         }
         fields: list[pa.Field[Any]] = [
             pa.field("input", pa.int64()),
@@ -128,8 +133,10 @@ class RowState:
             )
         begin, now = (_frontier_from_json(state[key]) for key in ("begin", "now"))
         tables = TablesState.from_metadata(table.schema.metadata)
-        # Absent before row queries could insert.
-        return cls(begin, now, inputs, tables, state["failed"], state.get("stored", 0))
+        counts = state.get("unmatched")
+        unmatched = None if counts is None else Unmatched(*counts)
+        stored = state.get("stored", 0)  # Absent before row queries could insert.
+        return cls(begin, now, inputs, tables, state["failed"], stored, unmatched)
 
 
 def _of_input(each: RowInput, begin: Frontier) -> InputState:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shedder.dataflow.graph_text import label_text
+from shedder.dataflow.joins.arriving_side import Unmatched
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.row_precision import RowPrecision
 from shedder.engine.dataflow.row_query import RowQuery
@@ -23,6 +24,7 @@ def row_status(query: RowQuery) -> dict[str, str]:
         "size_bytes": str(query.size_bytes),
         **_precision_facts(query),
         **({} if join is None else {"bytes": str(join.bytes_max)}),
+        **({} if query.unmatched is None else _unmatched(query.unmatched)),
         "failed": query.failed,
     }
 
@@ -38,6 +40,10 @@ def _precision_facts(query: RowQuery) -> dict[str, str]:
         "predicted_fn": str(found.false_negatives),
         "predicted_fp": str(found.false_positives),
     }
+
+
+def _unmatched(counts: Unmatched) -> dict[str, str]:
+    return {"unmatched": str(counts.missing), "ambiguous": str(counts.ambiguous)}
 
 
 def operator_status(

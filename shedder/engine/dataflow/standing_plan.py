@@ -57,7 +57,10 @@ def standing_plan(select: RelationalSelect, bound: BoundRelational) -> StandingP
         keys for ON OVERLOAD SHED.
     """
     found = _standing(select, bound)
-    return replace(found, keys=_keys_of(found)) if select.sheds else found
+    if not select.sheds:
+        return found
+    query = replace(found.query, plan=_without_foreign_keys(found.query.plan))
+    return replace(found, query=query, keys=_keys_of(found))
 
 
 def _standing(select: RelationalSelect, bound: BoundRelational) -> StandingPlan:
@@ -151,6 +154,13 @@ def reads_previous(plan: Plan) -> bool:
     """Return whether PREV reads a window of the plan."""
     windows = (node.window for node in nodes_of(plan) if isinstance(node, WindowOf))
     return any(isinstance(window, RowsWindow) and window.added for window in windows)
+
+
+def _without_foreign_keys(plan: Plan) -> Plan:
+    """Return a plan whose joins hold both sides: the counts of a sample of keys are of no use."""
+    if isinstance(plan, Scan):
+        return replace(plan, foreign_keys=())
+    return with_inputs(plan, _without_foreign_keys)
 
 
 def _corrected(plan: Plan) -> Plan:

@@ -23,6 +23,7 @@ from shedder.cql.plans.thinning_keys import ThinningKeys
 from shedder.dataflow.batch_rows import take_rows
 from shedder.dataflow.estimates.state_bytes import StateBytes
 from shedder.dataflow.join_order import StreamStatistics
+from shedder.dataflow.joins.arriving_side import Unmatched
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.sharing.shared_source import StreamSource
 from shedder.dataflow.sharing.source_graph import Agrees
@@ -159,6 +160,13 @@ class ThinnedFlow:
 
     def least_place(self, alias: str) -> None:
         """Return None: the plan has no tables."""
+
+    @property
+    def unmatched(self) -> None:
+        """Return None: both sides of a join are held."""
+
+    def count_unmatched(self, from_us: int | None, unmatched: Unmatched) -> None:
+        """Nothing is counted."""
 
     def end_step(self) -> None:
         """As `RowFlow.end_step`."""

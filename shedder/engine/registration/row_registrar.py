@@ -19,6 +19,7 @@ from shedder.cql.statements.statement import ColumnDefinition
 from shedder.dataflow.estimates.state_bytes import StateBytes
 from shedder.dataflow.graph_text import graph_outline
 from shedder.dataflow.join_order import StreamStatistics
+from shedder.dataflow.joins.arriving_side import Unmatched
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.dataflow.join_sizes import JoinSampling
@@ -207,6 +208,7 @@ class RowRegistrar:
             each.begin_at(stream.position, stream.watermark_us)
         query.begin_clock(core.clock_us())
         query.resume(query.frontier)
+        query.count_unmatched(query.frontier.as_of_us, Unmatched())
         query.check_size()
         core.rows.add(query, new_writer(core, query, target, begins=False))
         sampling = sampling_of(query.query.plan)

@@ -79,6 +79,7 @@ class Plans:
         del schema["tenant"]  # Builders need not know it.
         schema["layout"] = layout_text(self.schema.layout)
         del schema["on_overload"]  # What is merged has passed the door.
+        del schema["foreign_keys"]  # Of joins alone.
         schema["columns"] = [[c.name, c.type.value, c.nullable] for c in self.schema.columns]
         queries = [asdict(query) for query in self.queries]
         return json.dumps(
