@@ -26,7 +26,7 @@ def reliefs(queries: Sequence[RowQuery], excess_bytes: int) -> Iterator[tuple[Ro
       queries: with `thinning`, not failed, without a long step.
     """
     for query in sorted(queries, key=lambda it: it.weight):
-        growing_bytes = query.growing_bytes
+        growing_bytes = query.thinned.growing_bytes
         if growing_bytes and excess_bytes > 0:
             excess_bytes -= growing_bytes
             yield query, growing_bytes
@@ -35,7 +35,7 @@ def reliefs(queries: Sequence[RowQuery], excess_bytes: int) -> Iterator[tuple[Ro
     sizes = np.zeros((len(queries), LEVEL_MAX + 1), np.int64)
     loss, of_level = np.full(sizes.shape, np.inf), losses()
     for row, query in enumerate(queries):
-        found = query.bytes_by_level
+        found = query.thinned.bytes_by_level
         first = LEVEL_MAX + 1 - len(found)
         sizes[row, first:], loss[row, first:] = found, of_level[first:]
     present = sizes.max(axis=1)

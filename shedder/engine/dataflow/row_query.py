@@ -104,12 +104,6 @@ class RowQuery:
         return self.inputs[0].stream_id if self.inputs else 0
 
     @property
-    def relations(self) -> dict[str, str]:
-        """Names of the streams, and of the tables if there are any, by kind."""
-        found = {"streams": ", ".join(self.streams)}
-        return found | ({"tables": ", ".join(sorted(self.table_names))} if self.table_names else {})
-
-    @property
     def frontier(self) -> Frontier:
         """Its progress behind the last step that has ended."""
         return self._reached() if self._step is None else self._step.before
@@ -196,7 +190,7 @@ class RowQuery:
           RowQueryFailed: the message says why.
         """
         if self._flow is None:
-            raise self._failure()
+            raise RowQueryFailed(self.failed)
         table, rows, inputs = self.output.newest(ANSWER_BYTES_MAX)
         if not self._flow.is_stream:
             return self.answers.of_relation(self._flow.relation(), rows, inputs)
@@ -275,7 +269,7 @@ class RowQuery:
         self.cancel_step()
         self.leave()
         self._flow, self.tables = None, QueryTables({})  # Release their memory.
-        self.output.end(self._failure())
+        self.output.end(RowQueryFailed(self.failed))
 
     def read(
         self,
@@ -431,21 +425,13 @@ class RowQuery:
         self.check_size()
 
     def check_size(self) -> None:
-        """Keep fewer keys above the query's limit, or fail.
-
-        Raises:
-          BudgetExceeded.
-        """
+        """Keep fewer keys above the query's limit, or raise BudgetExceeded."""
         excess_bytes = self.state_bytes - self._limits.query_bytes_max
         if excess_bytes > 0 and not self._live.relieve(excess_bytes):
             raise self._limits.refusal(self.state_bytes)
 
     def fit(self) -> None:
-        """Keep to the present limit of a query, as `check_size`.
-
-        Raises:
-          BudgetExceeded.
-        """
+        """Keep to the present limit of a query, or raise BudgetExceeded, as `check_size`."""
         self.finish_step()
         self._live.set_bytes_max(self._limits.query_bytes_max)
         self.check_size()
@@ -458,16 +444,6 @@ class RowQuery:
         self.finish_step()
         return self._flow is not None and self._flow.relieve(excess_bytes)
 
-    @property
-    def growing_bytes(self) -> int:
-        """As `ThinnedFlow.growing_bytes`, of a query that has `thinning`."""
-        return self._thinned.growing_bytes
-
-    @property
-    def bytes_by_level(self) -> list[int]:
-        """As `ThinnedFlow.bytes_by_level`, of a query that has `thinning`."""
-        return self._thinned.bytes_by_level
-
     def set_weight(self, weight: float) -> None:
         """Set the weight of its rows, which is stored."""
         self.weight = weight
@@ -475,10 +451,11 @@ class RowQuery:
     def set_level_min(self, level: int) -> None:
         """As `ThinnedFlow.set_level_min`, of a query that has `thinning`."""
         self.finish_step()
-        self._thinned.set_level_min(level)
+        self.thinned.set_level_min(level)
 
     @property
-    def _thinned(self) -> ThinnedFlow:
+    def thinned(self) -> ThinnedFlow:
+        """The dataflow of a query that has `thinning`."""
         assert isinstance(self._flow, ThinnedFlow)
         return self._flow
 
@@ -495,9 +472,6 @@ class RowQuery:
 
     def _tell(self, table: pa.Table | None, before: Frontier) -> None:
         self.output.publish(table, before, tuple(each.progress for each in self.inputs))
-
-    def _failure(self) -> ShedderError:
-        return RowQueryFailed(self.failed)
 
     # --- recovery --------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ def row_status(query: RowQuery) -> dict[str, str]:
     """Return the facts of DESCRIBE and of the control table, by property."""
     join = query.sampled_join
     return {
-        **query.relations,
+        **relations_of(query),
         "stream": ", ".join(query.streams),  # In place of `streams`, for programs that read it.
         "text": query.query.text,
         "rows": str(query.output.rows),
@@ -27,6 +27,13 @@ def row_status(query: RowQuery) -> dict[str, str]:
         **({} if query.unmatched is None else _unmatched(query.unmatched)),
         "failed": query.failed,
     }
+
+
+def relations_of(query: RowQuery) -> dict[str, str]:
+    """Return the names of the streams, and of the tables if there are any, by kind."""
+    found = {"streams": ", ".join(query.streams)}
+    tables = ", ".join(sorted(query.table_names))
+    return found | ({"tables": tables} if tables else {})
 
 
 def _precision_facts(query: RowQuery) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from shedder.engine.dataflow.row_queries import StandingRowQueries
 from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.dataflow.row_status import relations_of
 from shedder.engine.engine_state import EngineState
 from shedder.errors import BadSetting, DeadlineExceeded, UnknownQuery
 from shedder.queries.answers.answer import Answer
@@ -97,7 +98,7 @@ class RowHandle:
         limits = self._registry.core.rows.limits
         return {
             "text": self.text,
-            **self._query.relations,
+            **relations_of(self._query),
             "size_bytes_max": f"{limits.query_bytes_max:,} bytes",
             "kept_bytes_max": f"{limits.output_bytes_max:,} bytes",
             **self._registry.expected_precision(self._query),

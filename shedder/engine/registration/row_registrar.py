@@ -25,6 +25,7 @@ from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.dataflow.join_sizes import JoinSampling
 from shedder.engine.dataflow.row_precision import EXPECTED, PREDICTED, expected_text
 from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.dataflow.row_status import relations_of
 from shedder.engine.dataflow.row_target import RowTarget
 from shedder.engine.dataflow.rows_bound import MEMORY_SHARE, has_bound
 from shedder.engine.dataflow.standing_plan import (
@@ -120,7 +121,7 @@ class RowRegistrar:
         plan = self._admitted(select, waits)
         known = waits.run(lambda: statistics_of(core, plan, inputs_min=1))
         query = new_row_query(core, "", plan, known, parameters)
-        facts = {"text": query.query.text, **query.relations, **row_plan_facts(query)}
+        facts = {"text": query.query.text, **relations_of(query), **row_plan_facts(query)}
         facts.pop(PREDICTED, None)  # Of a query without tuples.
         facts |= self._expected_precision(plan, known)
         outline = graph_outline(query.operators(), self._expected(plan, known, parameters))
