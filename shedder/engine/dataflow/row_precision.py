@@ -66,36 +66,34 @@ def losses() -> NDArray[np.float64]:
     return rates(precision_of(_PLAN, {_KEPT_KEYS: own}))
 
 
-def bytes_by_level(full: Sequence[int], empty: Sequence[int]) -> NDArray[np.int64]:
+def bytes_by_level(full_bytes: int, empty_bytes: int) -> NDArray[np.int64]:
     """Return what the operators are expected to hold at each level, int64 [LEVEL_MAX + 1].
 
     Each stratum has operators of its own, so a level pays what empty ones take for each stratum.
 
     Args:
-      full: bytes of each operator with all keys. empty: bytes of each operator without tuples.
+      full_bytes: of the operators with the tuples of all keys. empty_bytes: without tuples.
     """
-    of_tuples, fixed = max(0, sum(full) - sum(empty)), sum(empty)
-    strata = fixed + of_tuples * _STRATUM_SHARES
+    strata = empty_bytes + full_bytes * _STRATUM_SHARES
     sizes: NDArray[np.int64] = np.ceil(np.cumsum(strata[::-1])[::-1]).astype(np.int64)
     return sizes
 
 
 def expected_text(
-    full: Sequence[StateBytes], empty: Sequence[StateBytes], *, beside_bytes: int, bytes_max: int
+    full: Sequence[StateBytes], *, empty_bytes: int, beside_bytes: int, bytes_max: int
 ) -> str:
     """Return in words what a query is expected to get within its limit of bytes.
 
     Args:
-      full, empty: as of `bytes_by_level`, or why there is no number.
-      beside_bytes: of what a query holds beside its operators. bytes_max: of its whole state.
+      full: bytes of each operator with all keys, or why there is no number.
+      empty_bytes: as of `bytes_by_level`. beside_bytes: of what a query holds beside its operators.
+      bytes_max: of its whole state.
     """
-    reason = next((each for each in (*full, *empty) if isinstance(each, str)), None)
+    reason = next((each for each in full if isinstance(each, str)), None)
     if reason is not None:
         return f"none before its bytes are known: {reason}"
-    sizes = beside_bytes + bytes_by_level(
-        [each for each in full if isinstance(each, int)],
-        [each for each in empty if isinstance(each, int)],
-    )
+    full_bytes = sum(each for each in full if isinstance(each, int))
+    sizes = beside_bytes + bytes_by_level(full_bytes, empty_bytes)
     fitting = np.flatnonzero(sizes <= bytes_max)
     if not len(fitting):
         return (

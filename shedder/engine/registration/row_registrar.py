@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from shedder.archive.files.data_directory import (
     FORMAT_ROWS,
@@ -53,7 +52,6 @@ from shedder.engine.synopsis_plans.stored_query_text import parse_stored
 from shedder.errors import BudgetExceeded
 
 SEED_BITS = 62  # Of a sample of keys.
-_IDLE = 1e-9  # Of the rate of a stream: so few tuples that only empty operators take bytes.
 
 
 class RowRegistrar:
@@ -153,18 +151,14 @@ class RowRegistrar:
     def _expected_precision(
         self, plan: StandingPlan, known: Mapping[str, StreamStatistics]
     ) -> dict[str, str]:
-        """Return the level that full windows are expected to need, and the precision of its rows.
-
-        Rates of almost no tuples give what operators take without tuples.
-        """
+        """Return the level that full windows are expected to need, and its precision, by name."""
         if plan.keys is None:
             return {}
         flow = new_flow(self._core, plan, known, None)
         bytes_max = self._core.rows.limits.query_bytes_max
-        idle = {alias: replace(it, rate_per_s=it.rate_per_s * _IDLE) for alias, it in known.items()}
         text = expected_text(
             flow.estimated_bytes(known),
-            flow.estimated_bytes(idle),
+            empty_bytes=flow.size_bytes,
             beside_bytes=bytes_max // MEMORY_SHARE if has_bound(plan.query.plan) else 0,
             bytes_max=bytes_max,
         )

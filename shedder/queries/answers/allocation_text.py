@@ -24,6 +24,11 @@ _LEGEND = (
     "per KiB, per ns: by how much the error falls for a KiB more, or a ns more of each tuple."
 )
 
+_ROWS_LEGEND = (
+    "Row queries: read is the share of the keys that are kept, predicted the false negatives plus\n"
+    "false positives of the rows."
+)
+
 Row = dict[str, Any]
 
 
@@ -40,7 +45,8 @@ def laid_out(table: pa.Table) -> str:
     if table.num_rows > len(rows):
         lines.append(f"… {table.num_rows - len(rows):,} more rows")
     lines.append(_line("all", [_count(sum(filter(None, table["size_bytes"].to_pylist())))]))
-    return "\n".join([*lines, "", _LEGEND])
+    has_rows = any(row["predicted_fn"] is not None for row in rows)
+    return "\n".join([*lines, "", _LEGEND, *([_ROWS_LEGEND] if has_rows else [])])
 
 
 def _of_query(query: str, rows: Sequence[Row]) -> list[str]:
