@@ -20,6 +20,7 @@ from tests.server.worlds import connect as connect_to
 from tests.server_process import running
 from tests.streams.streams import trades
 
+REFERS = " FOREIGN KEY (ts) REFERENCES trades (ts) WITHIN 0 TUPLES"
 OWN = [Scope.INGEST, Scope.QUERY, Scope.DEFINE]
 CERTIFICATE = """
 [[certificate]]
@@ -86,6 +87,7 @@ def test_nothing_of_another_tenant_is_there_by_any_method(connect):
         lambda: bolt.register("m", "SELECT COUNT(*) AS n FROM trades"),
         lambda: bolt.plans("trades"),
         lambda: bolt.merge("trades", b""),
+        lambda: bolt.execute(CREATE.format("mine") + REFERS),
     ):
         with pytest.raises(UnknownStream, match="there are no streams yet"):
             refused()
