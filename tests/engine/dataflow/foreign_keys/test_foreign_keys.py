@@ -92,6 +92,27 @@ def test_broken_keys_leave_rows_out_and_are_counted_over_restarts_and_kills(tmp_
             assert answer.notes[1].startswith(f"{truth[2]:,} tuples had several partners")
 
 
+@pytest.mark.parametrize("operator", ["ISTREAM", "DSTREAM"])
+def test_windows_that_slide_have_the_rows_of_the_query_without_the_key(tmp_path, operator):
+    sides = (
+        "fills [RANGE INTERVAL '0.0002' SECOND SLIDE INTERVAL '0.00005' SECOND] f, "
+        "orders [RANGE INTERVAL '0.0003' SECOND SLIDE INTERVAL '0.0001' SECOND] o"
+    )
+    world = OrderWorld(generator("slides"), is_broken=False)
+    batches, found = world.batches(), list[Counter[Row]]()
+    for constrained in (True, False):
+        with Engine.open(tmp_path / str(constrained)) as db:
+            create(db, "id", constrained=constrained)
+            text = f"SELECT {operator}(f.n, o.n AS item, f.ts) FROM {sides} WHERE f.id = o.id"
+            query = db.register("q", text)
+            push(db, batches)
+            end(db)
+            assert ("unmatched" in facts(db, "q")) is constrained
+            found.append(rows_of(query))
+    assert found[0] == found[1]
+    assert len(found[0]) > 300
+
+
 def test_queries_that_share_count_for_themselves(tmp_path):
     """A query that comes later shares the windows, and counts from its beginning on."""
     world = OrderWorld(generator("shared"), is_broken=True)
