@@ -29,7 +29,7 @@ QUERIES = (
 )
 WHERES = ("", "WHERE ok", "WHERE key < 5")
 GROUPS = ("", "key % 3")
-RUN_ALARM = 1e-8  # Alarm of each gate; some 800 gates on seeds of the run, per world and overall.
+RUN_ALARM = 1e-8  # Alarm of each gate; some 250 gates on seeds of the run, per world and overall.
 SLOWEST_SCALE = 8_000.0  # A tuple then takes half a millisecond.
 REPLAYED_EVERY = 20  # Of so many seeds one is run twice: the time that this takes is a twentieth.
 

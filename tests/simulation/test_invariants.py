@@ -10,7 +10,9 @@ from tests.seeds import seed
 from tests.simulation.invariants import Found, look, scenario_of
 from tests.simulation.worlds import run
 
-WORLDS = 250
+WORLDS = scaled(125, 250)
+# Worlds of two tenants: a fifth. The least number fails by chance with probability 3e-7.
+OF_TENANTS_MIN = scaled(6, 21)
 
 
 def check(first: int, count: int) -> None:
@@ -20,9 +22,10 @@ def check(first: int, count: int) -> None:
     assert found.worlds == count
     assert found.thinned > count // 10
     assert found.crashed > count // 20
-    assert found.of_tenants > count // 12
-    assert found.merges >= count // 20
-    assert found.left_out >= count // 200
+    assert found.of_tenants >= OF_TENANTS_MIN
+    # These worlds are rare: 125 may be without one, and two below have them for certain.
+    assert found.merges >= scaled(0, count // 20)
+    assert found.left_out >= scaled(0, count // 200)
     assert found.slowest_s <= 5
     assert found.slowest_after_load_s <= 10
     assert found.replayed >= count // 25
@@ -31,9 +34,20 @@ def check(first: int, count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(scaled(1, 8)))
-def test_two_hundred_and_fifty_random_worlds(block):
+def test_random_worlds(block):
     """Worlds on seeds of the run. A count in `check` is too low by chance with probability 3e-6."""
     check(seed("worlds", block), WORLDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "kind"), [(5_003, "merges"), (5_004, "left_out")])
+def test_worlds_in_which_producers_summarise_or_leave_tuples_out(number, kind):
+    world, _ = run(scenario_of(number))
+    found = Found()
+    found.add(number, world)
+    assert not found.wrong
+    assert not found.uncovered()
+    assert getattr(found, kind) > 0
 
 
 @pytest.mark.slow
