@@ -11,7 +11,7 @@ from tests.seeds import seed
 from tests.simulation.worlds import run
 
 EXAMPLES = sorted((ROOT / "examples/simulations").glob("*.toml"))
-PARTS = 3  # A per-change run takes one part, by the places of the scenarios.
+PARTS = 4  # A per-change run takes one part, by the places of the scenarios.
 KEPT = [path for at, path in enumerate(EXAMPLES) if (at - seed("examples")) % PARTS == 0]
 
 
