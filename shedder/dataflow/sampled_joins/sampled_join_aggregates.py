@@ -124,12 +124,12 @@ class SampledJoinSpec:
             return PaneRoom.within(bytes_max // self.parts, self.panes, self.expressions)
         except BadParameter as error:
             least = PaneRoom.bytes_min(self.panes, self.expressions)
-            part = "half" if self.group is None else "a quarter"
+            setting, bytes_set = ("half", "all") if self.group is None else ("a quarter", "half")
             raise BudgetExceeded(
                 f"the join has {self.panes:,} panes, RANGE / SLIDE and one more of each window; "
-                f"they need {least:,} bytes, and the query has "
-                f"{bytes_max // self.parts:,}, {part} of row_query_bytes_max; take a longer SLIDE, "
-                "or raise the setting"
+                f"they need {least:,} bytes, and the query has {bytes_max // self.parts:,} for "
+                f"them ({setting} of row_query_bytes_max, or {bytes_set} of SET BYTES); take a "
+                "longer SLIDE, or give it more"
             ) from error
 
 

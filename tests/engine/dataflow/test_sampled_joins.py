@@ -15,6 +15,7 @@ import pytest
 from shedder.archive.files.data_directory import FORMAT_SAMPLED_JOINS, FORMAT_VERSION, format_of
 from shedder.cli.commands import run
 from shedder.cli.exit_codes import ExitCode
+from shedder.engine.dataflow.join_sizes import RESIZES_MAX, JoinSampling
 from shedder.engine.engine import Engine
 from shedder.errors import (
     BadQuery,
@@ -356,6 +357,18 @@ def test_a_limit_that_batches_before_its_record_had_is_in_force_in_a_replay(tmp_
         copied = copy_killed(db, tmp_path / "killed")
     with Engine.open(copied, **SETTINGS) as db:
         assert db.query("exact").answer().rows() == [{"n": streams.size}]
+
+
+def test_changes_of_bytes_are_stored_as_long_as_a_restart_needs_them():
+    sizes = JoinSampling(7, 1_000)
+    assert JoinSampling.from_json(sizes.to_json()) == sizes
+    for at in range(RESIZES_MAX):
+        sizes = sizes.with_resize(at, at, from_us=None)
+    assert JoinSampling.from_json(json.loads(json.dumps(sizes.to_json()))) == sizes
+    assert sizes.with_resize(99, 99, from_us=None) is None
+    assert sizes.with_resize(99, 99, from_us=0) is None
+    kept = sizes.with_resize(99, 99, from_us=3).resizes
+    assert kept == (*((at, at) for at in range(3, RESIZES_MAX)), (99, 99))
 
 
 def test_bytes_that_cannot_be_are_refused(tmp_path):
