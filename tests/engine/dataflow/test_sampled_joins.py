@@ -53,8 +53,8 @@ EXCEPT = f"SELECT k, v, ts FROM a {WINDOW} EXCEPT SELECT k, v, ts FROM b {WINDOW
 QUERIES = {"size": TEXT, "sums": SUMS, "groups": GROUPS}
 
 
-# The rows of groups are held, too.
-MORE = SETTINGS | {"row_query_bytes_max": 2 * LIMIT}
+# The rows of groups are held, too, and the tuples of a slide: 1.7 MiB beside the panes.
+MORE = SETTINGS | {"row_query_bytes_max": 3 * LIMIT}
 
 
 class Streams:
