@@ -34,8 +34,8 @@ def newest(log: list, window: RowsWindow, e: int, place: int) -> Counter:
 def test_intervals_hold_the_counts_as_of_each_instant(name, place, rows, slide, length):
     window = RowsWindow(rows, slide)
     made = run(listed(name, window, length), {"s": LOG}, seed=72)
-    looked, shown = instants(64), 0
-    for e in looked:
+    shown = 0
+    for e in instants(64):
         truth = newest(LOG, window, e, place)
         found = made.at(e)
         assert len(found) == min(length, len(truth)) == sum(found.values())
@@ -46,7 +46,7 @@ def test_intervals_hold_the_counts_as_of_each_instant(name, place, rows, slide, 
             assert (bound, met) == ("exact" if low == high else "interval", None)
             assert not guaranteed or low >= others
         shown += len(found)
-    assert shown > len(looked) / 2
+    assert shown > 100
 
 
 def test_one_pane_is_exact():
