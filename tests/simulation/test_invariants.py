@@ -11,7 +11,7 @@ from tests.simulation.invariants import Found, look, scenario_of
 from tests.simulation.worlds import run
 
 WORLDS = scaled(125, 250)
-# Worlds of two tenants: a fifth. The least number fails by chance with probability 3e-7.
+# Worlds of two tenants: a fifth. The least number fails by chance with probability 2e-7.
 OF_TENANTS_MIN = scaled(6, 21)
 
 
