@@ -220,10 +220,12 @@ class StandingRowQueries:
     def _check_all(self, readers: Iterable[RowQuery]) -> None:
         """Have queries keep fewer keys, or fail the largest of these, while all hold too much.
 
-        First the queries with ON OVERLOAD SHED keep fewer keys, if that is enough. A query that
-        shares its state may free little, so the next one fails as well.
+        First the queries with ON OVERLOAD SHED keep fewer keys, if that is enough. Then sampled
+        joins halve, the largest first, since their answers only get wider. A query that shares its
+        state may free little, so the next one fails as well.
         """
         self._relieve_together()
+        self._halve_sampled_joins()
         live = [each for each in readers if not each.failed]
         while live and self.size_bytes > self.limits.all_bytes_max:
             largest = max(live, key=lambda each: each.size_bytes)
@@ -237,6 +239,18 @@ class StandingRowQueries:
         free = [it for it in self.queries.values() if it.thinning and not it.has_long_step]
         for query, size_bytes in reliefs(free, excess_bytes):
             query.guard(partial(self._free, query, size_bytes))
+
+    def _halve_sampled_joins(self) -> None:
+        joins = [
+            (it.sampled_join.size_bytes, name, it)
+            for name, it in self.queries.items()
+            if it.sampled_join is not None and not it.has_long_step
+        ]
+        for size_bytes, _, query in sorted(joins, reverse=True):
+            excess_bytes = self.size_bytes - self.limits.all_bytes_max
+            if excess_bytes <= 0:
+                return
+            query.guard(partial(self._free, query, min(excess_bytes, size_bytes // 2)))
 
     def _free(self, query: RowQuery, size_bytes: int) -> None:
         """Have a query keep as many fewer keys as take these bytes; it has them to free."""

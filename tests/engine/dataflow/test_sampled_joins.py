@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -302,6 +303,29 @@ def test_a_query_above_its_limit_holds_fewer_bytes_and_goes_on(tmp_path):
         found = sums.answer().estimate(0, "s")
         assert found.half_width > 0
         assert found.holds(streams.sum)
+
+
+def test_a_join_holds_fewer_bytes_before_an_exact_query_fails(tmp_path):
+    streams = Streams("together")
+    with Engine.open(tmp_path / "d", **SETTINGS | {"row_query_bytes_max": 64 << 20}) as db:
+        create(db)
+        db.register("exact", f"SELECT k, v, ts FROM a {WINDOW}")
+        db.register("sums", SUMS)
+        db.execute("ALTER QUERY sums SET BYTES 2 MIB")
+        push(db, streams, SLIDES)
+        rows = db.core.rows
+        exact, sums = rows.queries["exact"], rows.queries["sums"]
+        assert exact.size_bytes > sums.size_bytes
+        held = sums.sampled_join.size_bytes
+        rows.limits = replace(rows.limits, all_bytes_max=rows.size_bytes - held // 8)
+        ts = pa.array([streams.end_us], pa.timestamp("us"))
+        db.push("a", pa.table({"ts": ts, "k": [1], "v": [1]}))
+        assert db.query("sums").answer().estimate(0, "s").holds(streams.sum)
+        assert db.query("exact").answer().table.num_rows == SLIDES * ROWS
+        assert sums.sampled_join.size_bytes < held
+        assert rows.size_bytes <= rows.limits.all_bytes_max
+        assert not exact.failed
+        assert not sums.failed
 
 
 def test_the_limit_of_row_queries_changes_while_they_run(tmp_path):
