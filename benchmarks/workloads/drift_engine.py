@@ -264,8 +264,9 @@ Fared = tuple[float, float, int, int]
 
 
 def _distinct(rows: list[dict[str, Any]], truth: Tuples) -> Fared:
-    pairs = np.unique(np.stack([truth.g, truth.k]), axis=1)
-    groups, counts = np.unique(pairs[0], return_counts=True)
+    assert 0 <= truth.k.min() <= truth.k.max() < 1 << 32  # A pair is one integer.
+    pairs = np.unique(truth.g << 32 | truth.k)
+    groups, counts = np.unique(pairs >> 32, return_counts=True)
     found = {row["g"]: row for row in rows}
     answers = [(found.get(g), n) for g, n in zip(groups.tolist(), counts.tolist(), strict=True)]
     there = [(row, n) for row, n in answers if row is not None]
