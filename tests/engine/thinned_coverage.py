@@ -142,7 +142,8 @@ class World:
         seen = []
         for _ in range(self.trials):
             keys = self.rng.random(len(drawn))
-            kept = np.sort(drawn[np.argpartition(keys, read - 1)[:read]]) if read else drawn[:0]
+            whole = read == len(drawn)
+            kept = drawn if whole else drawn[keys <= np.partition(keys, read - 1)[read - 1]]
             seen.append(kept[self.match[kept]])
         return Stratum(level, drawn, members, read, seen)
 
