@@ -250,6 +250,42 @@ def _identifier(node: ast.AST) -> str | None:
             return None
 
 
+def unchecked_tests(tree: ast.Module) -> list[str]:
+    """Find tests without `assert` that call nothing which could have one.
+
+    Functions of the same file and of other modules of tests may assert, and so may those of
+    `numpy.testing`.
+    """
+    sources, functions = (
+        _sources(tree),
+        [node for node in nodes(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)],
+    )
+    helpers = {each.name for each in functions if not each.name.startswith("test")}
+    helpers |= {node.name for node in nodes(tree) if isinstance(node, ast.ClassDef)}
+    helpers |= {name for name, source in sources.items() if source.startswith("tests")}
+    return [
+        _line(each, each.name)
+        for each in functions
+        if each.name.startswith("test") and not any(map(_may_fail(helpers), ast.walk(each)))
+    ]
+
+
+def _may_fail(helpers: set[str]) -> Callable[[ast.AST], bool]:
+    """Return whether a node fails a test on purpose, or uses one of some helpers."""
+
+    def may_fail(node: ast.AST) -> bool:
+        match node:
+            case ast.Assert() | ast.Raise():
+                return True
+            case ast.Attribute(attr=name):
+                return name in {"raises", "warns", "fail"} or name.startswith("assert")
+            case ast.Name(id=name) | ast.arg(arg=name):
+                return name in helpers
+        return False
+
+    return may_fail
+
+
 RULES: Mapping[str, Rule] = {
     "private names of other modules": private_names,
     "replacements of code that is not of the standard library": replacements,
@@ -257,6 +293,7 @@ RULES: Mapping[str, Rule] = {
     "uses of time.sleep": sleeps,
     "gates on seeds of the run without RUN_ALARM": uncounted_gates,
     "retired words in identifiers": retired_names,
+    "assertions missing": unchecked_tests,
 }
 
 

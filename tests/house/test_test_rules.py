@@ -12,6 +12,7 @@ from tests.house_rules import (
     private_names,
     replacements,
     sleeps,
+    unchecked_tests,
     uncounted_gates,
 )
 from tests.repository import ROOT, tracked
@@ -119,3 +120,21 @@ def test_level(): assert held(seed("a")) >= gate(400, 0.95, RUN_ALARM)
 def test_literal(): assert held(5) >= gate(400, 0.95)
 """
     assert uncounted_gates(ast.parse(text)) == ["5: test_low"]
+
+
+@pytest.mark.parametrize(
+    ("body", "breaks"),
+    [
+        ("engine.close()", True),
+        ("assert engine.close()", False),
+        ("with pytest.raises(ValueError): engine.close()", False),
+        ("np.testing.assert_array_equal(a, b)", False),
+        ("checked(engine)", False),
+        ("laws.hold(engine)", False),
+        ("for each in engines: each.close()", True),
+    ],
+)
+def test_a_test_without_assertions_is_found(body, breaks):
+    text = f"from tests import laws\ndef checked(it): assert it\ndef test_a(engine): {body}"
+    text = text.replace(": with", ":\n    with").replace(": for", ":\n    for")
+    assert bool(unchecked_tests(ast.parse(text))) is breaks
