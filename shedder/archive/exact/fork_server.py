@@ -69,12 +69,15 @@ class ForkServer:
     def run(self) -> None:
         """Serve requests until the socket closes."""
         control, is_open = self._control.fileno(), True
+        waiting = select.poll()  # The descriptor may be 1,024 or more, which `select` refuses.
+        waiting.register(control, select.POLLIN)
+        waiting.register(self._ended, select.POLLIN)
         while is_open:
-            readable, _, _ = select.select([control, self._ended], [], [])
-            if self._ended in readable:
+            ready = {descriptor for descriptor, _ in waiting.poll()}
+            if self._ended in ready:
                 os.read(self._ended, 4096)
                 self._report_ended()
-            if control in readable:
+            if control in ready:
                 is_open = self._serve_one()
         for process in self._forks:
             os.kill(process, signal.SIGKILL)

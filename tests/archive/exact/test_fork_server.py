@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import threading
 
@@ -65,6 +66,26 @@ def test_processes_are_started_and_killed_by_several_threads(shared):
     for thread in threads:
         thread.join()
     assert ends == [KILLED] * 20
+
+
+@pytest.fixture
+def many_descriptors():
+    """Open so many descriptors that the next one is above 1,024."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, limits[1]), limits[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY)]
+    while opened[-1] <= 1_024:
+        opened.append(os.dup(opened[0]))
+    yield
+    for each in opened:
+        os.close(each)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_the_server_serves_a_process_with_many_open_descriptors(many_descriptors, shared):
+    process = shared.start(LIMITS)
+    process.stdin.close()
+    assert ended(process) == "ended with status 0"
 
 
 def test_the_server_ends_with_its_last_user_and_starts_again():
