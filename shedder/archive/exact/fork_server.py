@@ -1,9 +1,9 @@
 """Process that has loaded pyarrow and DuckDB, and forks the processes of exact answers.
 
-Loading takes 0.14 s of CPU, a fork and the first database 0.03 s: a query after one that was killed
-waits for the latter. The process is started as a script (see worker_process.py) and imports nothing
-of Shedder. pyarrow and DuckDB import numpy only if they find it; numpy is hidden from them, because
-its import takes 120 ms of CPU.
+Loading takes 0.14 s of CPU, a fork and the first database take 0.03 s. So the query after one that
+was killed does not wait for the loading. The process is started as a script (see worker_process.py)
+and imports nothing of Shedder. pyarrow and DuckDB import numpy only if they find it; numpy is
+hidden from them, because its import takes 120 ms of CPU.
 
 The first argument is the descriptor of a stream socket. A request is a length (uint32,
 little-endian) and a JSON object, either of:

@@ -1,4 +1,4 @@
-"""Processes of exact answers, as the process sees them that asks: start, pipes, kill and end."""
+"""Client of the fork server: start, pipes, kill and end of processes of exact answers."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ class _Server:
 
     def start(self, limits: WorkerLimits) -> WorkerProcess:
         number = next(self._numbers)
-        source, to_source = os.pipe()
-        from_out, out = os.pipe()
-        end, status = os.pipe()
+        (source, to_source), (from_out, out), (end, status) = _pipes(3)
         theirs = (source, out, status)
         self.request({"number": number, "limits": asdict(limits)}, theirs)
         for each in theirs:
@@ -63,6 +61,19 @@ class _Server:
         self.disconnect()
         self._process.kill()
         self._process.wait()
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """Make pipes, or none of them if a descriptor is lacking."""
+    found = list[tuple[int, int]]()
+    try:
+        while len(found) < count:
+            found.append(os.pipe())
+    except OSError:
+        for each in itertools.chain(*found):
+            os.close(each)
+        raise
+    return found
 
 
 class WorkerProcess:

@@ -88,6 +88,24 @@ def test_the_server_serves_a_process_with_many_open_descriptors(many_descriptors
     assert ended(process) == "ended with status 0"
 
 
+@pytest.mark.parametrize("free", range(6))
+def test_a_start_without_free_descriptors_keeps_none(many_descriptors, shared, free):
+    process = shared.start(LIMITS)  # The server runs from now on.
+    process.kill()
+    process.wait()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = os.listdir("/proc/self/fd")
+    first = os.dup(0)
+    os.close(first)  # The least number that is free.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first + free, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            shared.start(LIMITS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_the_server_ends_with_its_last_user_and_starts_again():
     shared, users, before = SharedForkServer(), [object(), object()], set(children(os.getpid()))
     for user in users:
