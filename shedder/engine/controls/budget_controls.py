@@ -17,7 +17,13 @@ from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.thinning_levels import WEIGHT
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.lifetime import Lifetime
-from shedder.errors import BadSetting, BudgetExceeded, StorageFailed, Unavailable
+from shedder.errors import (
+    BadSetting,
+    BudgetExceeded,
+    RowQueryFailed,
+    StorageFailed,
+    Unavailable,
+)
 from shedder.settings import ROW_QUERY_BYTES_MIN, parse_bytes
 
 SET_BACK = "default"
@@ -69,6 +75,7 @@ class BudgetControls:
         Raises:
           UnknownQuery. BadSetting: it is another query, or more than half of row_query_bytes_max.
           BudgetExceeded: its panes need more, or its bytes have changed too often.
+          RowQueryFailed: the message says why.
           DiskFull, StorageFailed: nothing has changed.
         """
         self._lifetime.check_open()
@@ -76,6 +83,8 @@ class BudgetControls:
             query = self._core.row_query(name)
             if query is None:
                 self._core.standing_query(name)
+            elif query.failed:
+                raise RowQueryFailed(query.failed)
             if query is None or query.sampled_join is None:
                 raise BadSetting(
                     f"query {name!r} has no bytes of its own; a join with CONFIDENCE has, and the "
@@ -88,7 +97,7 @@ class BudgetControls:
                     f"bytes of {name!r} are {size_bytes!r}; they must be a whole number over 0, at "
                     f"most {limit:,}, half of row_query_bytes_max"
                 )
-            self._core.executor.call(lambda: query.resize_join(size_bytes), urgent=True).result()
+            self._core.executor.call(lambda: _resize(query, size_bytes), urgent=True).result()
         return f"query {name} holds at most {size_bytes:,} bytes"
 
     def join_bytes_from(self, name: str, value: str) -> str:
@@ -205,6 +214,14 @@ class BudgetControls:
     def budget_from(self, value: str) -> None:
         """Set the budget of synopses to a text: 64MiB, or default."""
         self.set_synopsis_bytes(_size(value, "budget of synopses"))
+
+
+def _resize(query: RowQuery, size_bytes: int) -> None:
+    """Resize the join of a query behind its step, by which it may fail. On the apply thread."""
+    query.guard(query.finish_step)
+    if query.failed:
+        raise RowQueryFailed(query.failed)
+    query.resize_join(size_bytes)
 
 
 def _size(value: str, what: str) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def join_precision(query: RowQuery) -> pa.Table:
     Raises:
       BadQuery: the query is no join with CONFIDENCE. RowQueryFailed: the message says why.
     """
-    query.finish_step()
+    query.guard(query.finish_step)
     rows = query.answer().table.to_pylist()
     join = query.sampled_join
     if join is None:
@@ -49,13 +50,21 @@ def join_precision(query: RowQuery) -> pa.Table:
             f"the rows of {query.name!r} have no intervals"
         )
     outputs = _outputs(query)
-    places = _places(rows, join.batch(), outputs)
+    batch = join.batch()
+    places = _places(rows, batch, outputs)
     exact = np.all([column.bound == Bound.EXACT for column in join.table.columns], axis=0)
     has_key = np.arange(len(places)) < len(join.table.hashes)
     # The row of other keys comes first, then the other rows with an interval.
     shown = np.lexsort([places, has_key, exact])[:ROWS_MAX].tolist()
     confidence = confidence_of(query.query.plan)
-    found = [part for at in shown for part in _row(join, at, places[at], outputs, confidence)]
+    found = list[PartRow]()
+    for at, row in zip(shown, batch.take(pa.array(shown, pa.int64())).to_pylist(), strict=True):
+        first = PartRow(places[at] + 1, _group(join, row), "", "")
+        for name, column in outputs.items():
+            if column.startswith("a") and column + "_low" in row:
+                parts = join.table.parts[int(column[1:])]
+                steps = _steps(join, at, _width(row, column), parts, confidence)
+                found += value_parts(replace(first, output=name), steps)
     return precision_table(found, len(places) - len(shown))
 
 
@@ -84,20 +93,12 @@ def _places(
     return [where[row].pop() for row in zip(*columns, strict=True)]
 
 
-def _row(
-    join: SampledJoinAggregates, at: int, place: int, outputs: dict[str, str], confidence: float
-) -> Iterator[PartRow]:
-    """Yield the parts of the values of one row of the operator."""
-    [row] = join.batch().slice(at, 1).to_pylist()
-    group = None
-    if join.spec.group is not None:
-        key = "other keys" if row["g0"] is None else str(row["g0"])
-        group = f"{with_plain_names(text_of(join.spec.group))} = {key}"
-    for name, column in outputs.items():
-        if column.startswith("a") and column + "_low" in row:
-            parts = join.table.parts[int(column[1:])]
-            first = PartRow(place + 1, group, name, "")
-            yield from value_parts(first, _steps(join, at, _width(row, column), parts, confidence))
+def _group(join: SampledJoinAggregates, row: dict[str, Any]) -> str | None:
+    """Return the key of a row of the operator as text; None: there are no groups."""
+    if join.spec.group is None:
+        return None
+    key = "other keys" if row["g0"] is None else str(row["g0"])
+    return f"{with_plain_names(text_of(join.spec.group))} = {key}"
 
 
 def _steps(

@@ -412,6 +412,9 @@ def test_bytes_that_cannot_be_are_refused(tmp_path):
         with pytest.raises(UnknownQuery):
             db.execute("ALTER QUERY other SET BYTES 1 MIB")
         assert "in at most 524,288" in size.explain()
+        db.core.rows.queries["size"].fail("query 'size' failed (a reason)")
+        with pytest.raises(RowQueryFailed, match=r"query 'size' failed \(a reason\)"):
+            db.execute("ALTER QUERY size SET BYTES 1 MIB")
 
 
 @pytest.mark.timeout(300)
