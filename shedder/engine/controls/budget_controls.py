@@ -44,13 +44,15 @@ class BudgetControls:
         """Set the weight of a query's errors against those of other queries.
 
         Raises:
-          UnknownQuery. BadSetting: no weight.
+          UnknownQuery. BadSetting: no weight. RowQueryFailed: the message says why.
           DiskFull, StorageFailed: nothing has changed.
         """
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not (is_number and 0 < weight <= WEIGHT_MAX):
             raise _bad_weight(weight)
         rows = self._core.row_query(name)
+        if rows is not None and rows.failed:
+            raise RowQueryFailed(rows.failed)
         if rows is not None and rows.thinning is not None:
             self._set_row_weight(rows, float(weight))
         else:
@@ -90,6 +92,7 @@ class BudgetControls:
                     f"query {name!r} has no bytes of its own; a join with CONFIDENCE has, and the "
                     "synopses of other aggregates share the budget of synopses"
                 )
+            found = query
             limit = self._core.rows.limits.query_bytes_max // 2
             is_whole = isinstance(size_bytes, int) and not isinstance(size_bytes, bool)
             if not is_whole or not 0 < size_bytes <= limit:
@@ -97,7 +100,12 @@ class BudgetControls:
                     f"bytes of {name!r} are {size_bytes!r}; they must be a whole number over 0, at "
                     f"most {limit:,}, half of row_query_bytes_max"
                 )
-            self._core.executor.call(lambda: _resize(query, size_bytes), urgent=True).result()
+
+            def resize() -> None:
+                self._core.rows.settle(found)
+                found.resize_join(size_bytes)
+
+            self._core.executor.call(resize, urgent=True).result()
         return f"query {name} holds at most {size_bytes:,} bytes"
 
     def join_bytes_from(self, name: str, value: str) -> str:
@@ -214,14 +222,6 @@ class BudgetControls:
     def budget_from(self, value: str) -> None:
         """Set the budget of synopses to a text: 64MiB, or default."""
         self.set_synopsis_bytes(_size(value, "budget of synopses"))
-
-
-def _resize(query: RowQuery, size_bytes: int) -> None:
-    """Resize the join of a query behind its step, by which it may fail. On the apply thread."""
-    query.guard(query.finish_step)
-    if query.failed:
-        raise RowQueryFailed(query.failed)
-    query.resize_join(size_bytes)
 
 
 def _size(value: str, what: str) -> int | None:

@@ -1,4 +1,4 @@
-"""KeyThinning controls: levels that an operator sets for a query, whatever the load."""
+"""Thinning controls: levels that an operator sets for a query, whatever the load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shedder.engine.dataflow.thinning_levels import LEVEL_MAX
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.synopsis_plans.thinning_levels import outputs_of, synopses_of, with_levels
-from shedder.errors import BadQuery, BadSetting
+from shedder.errors import BadQuery, BadSetting, RowQueryFailed
 
 
 class ThinningControls:
@@ -40,9 +40,12 @@ class ThinningControls:
 
         Raises:
           UnknownQuery. BadQuery: the query has no such output. BadSetting: no such level.
+          RowQueryFailed: the message says why.
           DiskFull, StorageFailed: nothing has changed.
         """
         rows = self._core.row_query(name)
+        if rows is not None and rows.failed:
+            raise RowQueryFailed(rows.failed)
         if rows is not None and rows.thinning is not None:
             return self._set_rows(rows, level or 0, of)
         _, standing_query = self._core.standing_query(name)
@@ -65,9 +68,14 @@ class ThinningControls:
                 f"SET THINNING 1/{1 << level}: a row query keeps 1/{1 << LEVEL_MAX} of its keys "
                 "or more"
             )
+
+        def change() -> None:
+            self._core.rows.settle(query)
+            query.set_level_min(level)
+
         self._lifetime.check_open()
         with self._ddl:
-            self._core.executor.call(lambda: query.set_level_min(level), urgent=True).result()
+            self._core.executor.call(change, urgent=True).result()
         kept = f"{share_text(level)} of its keys at most" if level else "all keys that find room"
         return f"query {query.name} keeps {kept}"
 

@@ -21,7 +21,7 @@ from shedder.engine.dataflow.row_limits import RowLimits
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.row_writer import RowWriter
-from shedder.errors import BudgetExceeded
+from shedder.errors import BudgetExceeded, RowQueryFailed
 from shedder.queries.answers.answer import Answer
 from shedder.streams.batches import TIME_MIN_US
 from shedder.streams.dropped_counts import Dropped
@@ -260,6 +260,16 @@ class StandingRowQueries:
         """Hold each query to the present limit. On the apply thread, or before it starts."""
         for each in list(self.queries.values()):
             each.guard(each.fit)
+
+    def settle(self, query: RowQuery) -> None:
+        """End the step of a query that goes on. On the apply thread.
+
+        Raises:
+          RowQueryFailed: the query has failed, perhaps in that step.
+        """
+        query.guard(query.finish_step)
+        if query.failed:
+            raise RowQueryFailed(query.failed)
 
     def of_table(self, table: str) -> list[str]:
         """Return the names of the row queries that read a table, also of those that have failed."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.errors import BadSetting
+from shedder.errors import BadSetting, RowQueryFailed
 from tests.engine.dataflow.shed_rows.shed_world import QUERIES, TwoStreams, create, push, rows_of
 from tests.seeds import seed
 
@@ -62,3 +62,13 @@ def test_a_weight_is_a_number_over_zero_and_the_control_table_sets_it(tmp_path):
         assert described(db, "q")["weight"] == "2.5"
         with pytest.raises(BadSetting, match=r"weight is -1\.0; it must be a number over 0"):
             db.set_control("query", "q", "weight", "-1")
+
+
+@pytest.mark.parametrize("change", ["WEIGHT 2", "THINNING 1/2"])
+def test_a_change_of_a_failed_query_is_refused_with_the_reason(tmp_path, change):
+    with Engine.open(tmp_path / "d") as db:
+        create(db)
+        db.register("q", f"{QUERIES['join'][0]} ON OVERLOAD SHED")
+        db.core.rows.queries["q"].fail("query 'q' failed (a reason)")
+        with pytest.raises(RowQueryFailed, match=r"query 'q' failed \(a reason\)"):
+            db.execute(f"ALTER QUERY q SET {change}")
