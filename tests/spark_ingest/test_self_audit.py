@@ -73,7 +73,7 @@ def test_live_answers_are_computed_again_from_the_archive_and_lose_what_they_do_
     with server.connect() as client:
         client.execute(CREATE.format("r"))
         client.register("whole", QUERY.format("r", ""))
-        client.register("thinned", QUERY.format("r", " THINNING 1/4"))
+        client.register("thinned", QUERY.format("r", " CONFIDENCE 99.9999 PERCENT THINNING 1/4"))
         push_until(client, "r", 20)
         found = audit_round(spark, client, "r", tmp_path / "data")
         assert {each.query for each in found.looked} == {"whole", "thinned"}
@@ -172,7 +172,7 @@ def test_places_of_certain_rows_are_one_value_more(
     """Groups that come before all others by counts of 14,000, 4,000 and 2,000 tuples."""
     text = (
         "SELECT g, COUNT(*) AS total FROM r [RANGE 20 SECONDS SLIDE 10 SECONDS] GROUP BY g "
-        "ORDER BY total DESC LIMIT 2 THINNING 1/4"
+        "ORDER BY total DESC LIMIT 2 CONFIDENCE 99.9999 PERCENT THINNING 1/4"
     )
     with server.connect() as client:
         client.execute(CREATE.format("r"))
