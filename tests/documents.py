@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.warm_commands import run, started, words_of
+from tests.warm_process import WarmProcess
+
 ROOT = Path(__file__).parent.parent
 
 # A comment on the line before the fence keeps a block from being run, and says why.
@@ -19,7 +23,6 @@ _BLOCK = re.compile(
     r"(?:<!-- not run: (?P<reason>[^>]+) -->\s*\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-_STARTS_IN_S = 200.0  # Below the timeout of a test; on an idle machine a server needs 2 s.
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,8 @@ class Console:
         if command.endswith("&"):
             self._start(command.removesuffix("&").strip())
             return 0, ""
+        if (words := words_of(command)) is not None:
+            return run(words, self.directory, self._environment)
         done = subprocess.run(
             ["/bin/bash", "-c", command],
             cwd=self.directory,
@@ -123,48 +128,22 @@ class Console:
 
     def _start(self, command: str) -> None:
         log = self.directory / "server.log"
-        with log.open("w") as written:
-            process = subprocess.Popen(
-                shlex.split(command),
-                cwd=self.directory,
-                env=self._environment,
-                stdout=subprocess.DEVNULL,
-                stderr=written,
-            )
-        self._stack.callback(_end, process)
-        _wait_for_port(self.port, process, log)
+        server = started(shlex.split(command), self.directory, self._environment, log)
+        self._stack.callback(_end, server)
+        line = server.output.readline()  # The address, as soon as calls are answered.
+        assert line.strip().endswith(f":{self.port}"), f"{line}\n{log.read_text()}"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def _end(server: WarmProcess) -> None:
+    with server:
+        server.send_signal(signal.SIGTERM)
+        server.wait()
 
 
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    import time
-
-    end = time.monotonic() + _STARTS_IN_S
-    while time.monotonic() < end:
-        assert process.poll() is None, f"it ended: {log.read_text()}"
-        with socket.socket() as probe:
-            probe.settimeout(0.2)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        try:
-            process.wait(0.1)
-        except subprocess.TimeoutExpired:
-            continue
-    raise AssertionError(f"no server on port {port} after {_STARTS_IN_S} s: {log.read_text()}")
 
 
 _NUMBER = re.compile(r"[0-9][0-9.,]*(e[+-]?[0-9]+)?")
