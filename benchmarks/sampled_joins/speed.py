@@ -47,7 +47,13 @@ NOTES = (
     "Exact: the query without `CONFIDENCE`, which has the counts of all keys.",
     (
         "Whatever the level, each tuple is hashed, looked up among the heavy keys, and added to "
-        "the sum of its bucket: sums of every tuple certify the interval."
+        "the sum of its bucket: sums of every tuple certify the interval. So a sample cannot cost "
+        "much less than exact counts."
+    ),
+    (
+        "When each slide sorted the keys of all panes (commit 2e688e65), all keys took 1,479 ns "
+        "(uniform) and 323 ns (Zipf 1.1), a sample of 1/16 took 210 and 95 ns. Now panes have "
+        "their keys in order, and a slide merges them."
     ),
 )
 
@@ -154,7 +160,7 @@ def run() -> Report:
         "Wanted: with `CONFIDENCE`, a sample of 1/16 of the keys costs at most a quarter of what "
         f"all keys cost. Found: {' and '.join(beside_all)}, for uniform and for skewed keys. It "
         f"costs {' and '.join(beside_exact)} times as much as exact aggregates: it saves bytes, "
-        "not CPU.",
+        "hardly CPU.",
         ("keys", "keys counted", "bytes", "the query", "the aggregate", "all keys = 1"),
         rows,
         NOTES,

@@ -8,14 +8,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.joins.key_tables import Floats, Longs, Words
 from synopses.joins.pane_kernels import (
     NEGATIVE,
     PARTS,
     POSITIVE,
     VALUE_BUCKET,
-    Floats,
-    Longs,
-    Words,
     buckets_of,
     sampled,
 )

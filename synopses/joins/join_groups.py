@@ -20,7 +20,7 @@ from synopses.intervals.interval import Intervals
 from synopses.intervals.key_totals.sampled_keys import CertainParts, SampledParts, sampled_key_total
 from synopses.joins.join_totals import JoinTotals, TotalParts
 from synopses.joins.joined_windows import ROUNDING, WHOLE_MAX, JoinedWindows
-from synopses.joins.pane_kernels import Floats, Longs, Words
+from synopses.joins.key_tables import Floats, Longs, Words
 from synopses.joins.window_sums import RowTerm
 from synopses.model.estimate import Bound
 from synopses.model.parameters import error_share
@@ -150,7 +150,7 @@ class JoinGroups:
         if not self.has_others:
             return Intervals.of(*np.zeros((3, 1)), exact=True)
         keys = self.windows.keys
-        counts = [self.windows.sums(at, RowTerm()) for at in range(len(self.windows.windows))]
+        counts = [self.windows.bounds(at, RowTerm()) for at in range(len(self.windows.windows))]
         up = np.minimum.reduce([each.bucket_up[-1] for each in counts])
         known = np.ones(self._light, np.int64)
         sample = SampledParts(np.ones((1, self._light)), known, keys.levels[-1:])
@@ -170,7 +170,8 @@ class JoinGroups:
         known, heavy = self._known, self._heavy
         exact = (keys.of_kept(totals.heavy[None])[0] + totals.parts.sum(axis=0))[known]
         base = totals.heavy[heavy]
-        up, down = totals.rests.up.sum(axis=0)[heavy], totals.rests.down.sum(axis=0)[heavy]
+        rests = totals.rests
+        up, down = (each.sum(axis=0)[heavy] for each in (rests.up, rests.down))
         gross = np.concatenate([totals.gross_kept[known], totals.gross_heavy[heavy] + up + down])
         is_exact = np.concatenate([np.ones(len(known), np.bool_), (up + down) == 0.0])
         is_exact &= (gross <= WHOLE_MAX) & (totals.rounding == ROUNDING)

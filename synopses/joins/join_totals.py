@@ -128,14 +128,13 @@ class JoinTotals:
     def _about(self, window: int, expression: int) -> float:
         """Return a constant near the average, which does not depend on the sample."""
         joined = self.windows
-        others = joined.others(window)
+        heavy, buckets = joined.others(window).heavy[-1], joined.count_bounds(window).buckets[-1]
+        terms = RowTerm(expression), RowTerm(expression, is_present=True)
+        bounds = [joined.bounds(window, each) for each in terms]
         over, under = (
-            float(others.heavy[-1] @ each.heavy[-1])
-            + float(others.buckets[-1] @ (each.bucket_up[-1] - each.bucket_down[-1]))
-            for each in (
-                joined.sums(window, RowTerm(expression)),
-                joined.sums(window, RowTerm(expression, is_present=True)),
-            )
+            float(heavy @ joined.sums(window, term).heavy[-1])
+            + float(buckets @ (of.bucket_up[-1] - of.bucket_down[-1]))
+            for term, of in zip(terms, bounds, strict=True)
         )
         about = over / under if under > 0.0 else 0.0
         return about if math.isfinite(about) else 0.0
@@ -180,7 +179,7 @@ class JoinTotals:
         """Return low end, value and high end of exact, certain and estimated parts together."""
         keys = self.windows.keys
         certain = float(totals.heavy.sum())
-        if keys.levels[-1] == 0:
+        if keys.all_known:
             total = certain + float(totals.parts.sum())
             return _Estimated(total, total, total)
         is_wide = _not_estimated(totals, 2.0 ** -float(keys.levels[-1]), confidence)

@@ -16,8 +16,9 @@ import numpy as np
 
 from synopses.intervals.key_totals.sampled_keys import CertainParts
 from synopses.joins.closed_panes import ClosedPane
-from synopses.joins.pane_kernels import PARTS, Floats, Words
-from synopses.joins.window_sums import KnownKeys, RowTerm, WindowSums
+from synopses.joins.key_tables import Floats, Longs, Words
+from synopses.joins.pane_kernels import PARTS, buckets_of
+from synopses.joins.window_sums import KnownKeys, RowTerm, WindowBounds, WindowSums, by_class
 
 ROUNDING = 1e-12  # Relative, of sums of whole numbers; ends move outward by it.
 WHOLE_MAX = float(1 << 53)  # Doubles hold all whole numbers up to it.
@@ -28,15 +29,23 @@ _UNIT = 2.0**-52  # Relative, of one addition of doubles.
 class CountProducts:
     """Products of the counts of all windows but one, cumulative over the classes.
 
-    heavy, most: [classes, heavy], exact, and the most that they are with the other panes.
+    heavy: [classes, heavy], of panes where a key is heavy.
     kept, kept_heavy: [classes, kept], of all panes, and of those where a key is heavy.
-    buckets: [classes, buckets].
     """
 
     heavy: Floats
-    most: Floats
     kept: Floats
     kept_heavy: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountBounds:
+    """The most that products of counts are, cumulative over the classes.
+
+    most: [classes, heavy], of all panes. buckets: [classes, buckets], of other keys.
+    """
+
+    most: Floats
     buckets: Floats
 
 
@@ -46,7 +55,8 @@ class TermTotals:
 
     heavy: [heavy], exact, of tuples of panes in all of which a key is heavy.
     parts: [classes, kept], rests of the kept keys; they count where the class is known.
-    rests: bounds of the rests of heavy keys. buckets: of the rests of all other keys.
+    rests: bounds of the rests of heavy keys. buckets: of the rests of all other keys. Where all
+      keys are known, both are empty.
     gross_heavy: [heavy], as `heavy` without signs. gross_kept: [kept], of all panes.
     rounding: relative error of the sums.
     """
@@ -74,10 +84,13 @@ class JoinedWindows:
     whole: Sequence[Sequence[bool]] = ()
     _keys: KnownKeys | None = field(init=False)
     _sums: dict[tuple[int, RowTerm], WindowSums] = field(init=False)
+    _bounds: dict[tuple[int, RowTerm], WindowBounds] = field(init=False)
     _products: dict[int, CountProducts] = field(init=False)
+    _heavy_buckets: Longs | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self._sums, self._products, self._keys = {}, {}, None
+        self._sums, self._bounds, self._products, self._keys = {}, {}, {}, None
+        self._heavy_buckets = None
         if all(self.windows):
             panes = [pane for window in self.windows for pane in window]
             self._keys = KnownKeys.of(panes, self.secrets)
@@ -101,10 +114,26 @@ class JoinedWindows:
             self._sums[window, term] = found
         return found
 
+    def bounds(self, window: int, term: RowTerm) -> WindowBounds:
+        """Return the bounds of a term over a window."""
+        found = self._bounds.get((window, term))
+        if found is None:
+            buckets = min(len(pane.sums) for of in self.windows for pane in of)
+            if self._heavy_buckets is None:
+                self._heavy_buckets = buckets_of(self.keys.heavy, self.secrets[1], buckets)
+            found = self._bounds[window, term] = WindowBounds.of(
+                self.windows[window],
+                self.keys,
+                term,
+                buckets=buckets,
+                heavy_buckets=self._heavy_buckets,
+            )
+        return found
+
     def rows(self, window: int) -> float:
         """Return the rows of a window."""
-        sums = self.sums(window, RowTerm())
-        return float(sums.gross_heavy.sum() + sums.bucket_up[-1].sum())
+        rows = (int(of.heavy.counts.sum()) + int(of.sums.sum()) for of in self.windows[window])
+        return float(sum(rows))
 
     def ends(self, window: int, expression: int) -> tuple[float, float]:
         """Return the least and the largest value of an expression in a window."""
@@ -123,12 +152,18 @@ class JoinedWindows:
             heavies = [self.keys.of_kept(each.heavy) for each in counts]
             found = self._products[window] = CountProducts(
                 _product([each.heavy for each in counts]),
-                _product([each.heavy + each.missing_up for each in counts]),
                 _product([own + each.rest for own, each in zip(heavies, counts, strict=True)]),
                 _product(heavies),
-                _product([each.bucket_up for each in counts]),
             )
         return found
+
+    def count_bounds(self, window: int) -> CountBounds:
+        """Return the most that the products of the counts of the other windows are."""
+        others = [at for at in range(len(self.windows)) if at != window]
+        heavies = [self.sums(at, RowTerm()).heavy for at in others]
+        bounds = [self.bounds(at, RowTerm()) for at in others]
+        most = [own + each.missing_up for own, each in zip(heavies, bounds, strict=True)]
+        return CountBounds(_product(most), _product([each.bucket_up for each in bounds]))
 
     def totals(self, window: int, term: RowTerm) -> TermTotals | None:
         """Return the totals of a term; None: a value or a sum is not finite."""
@@ -140,24 +175,36 @@ class JoinedWindows:
         own = keys.of_kept(ours.heavy)
         sums = others.kept * (own + ours.rest) - others.kept_heavy * own
         gross = keys.of_kept(ours.gross_heavy[None])[0] + ours.gross_rest
+        rests, buckets = self._certain(window, term)
         found = TermTotals(
             others.heavy[-1] * ours.heavy[-1],
-            np.diff(sums, axis=0, prepend=0.0),
-            CertainParts(
-                _by_class(others.most * (ours.up + ours.missing_up) - others.heavy * ours.up),
-                _by_class(others.most * (ours.down + ours.missing_down) - others.heavy * ours.down),
-            ),
-            CertainParts(
-                _by_class(others.buckets * ours.bucket_up),
-                _by_class(others.buckets * ours.bucket_down),
-            ),
+            by_class(sums),
+            rests,
+            buckets,
             others.heavy[-1] * ours.gross_heavy,
             others.kept[-1] * gross,
             self._rounding(window, term),
         )
-        bounds = (found.rests.up, found.rests.down, found.buckets.up, found.buckets.down)
+        bounds = (rests.up, rests.down, buckets.up, buckets.down)
         total = sum(float(each.sum()) for each in (found.gross_heavy, found.gross_kept, *bounds))
         return found if math.isfinite(total * 2.0 ** float(keys.levels[-1])) else None
+
+    def _certain(self, window: int, term: RowTerm) -> tuple[CertainParts, CertainParts]:
+        """Return bounds of the rests of heavy keys, and of all other keys by bucket."""
+        if self.keys.all_known:
+            none = np.zeros((1, 0))
+            return CertainParts(none, none), CertainParts(none, none)
+        others, most = self.others(window), self.count_bounds(window)
+        ours = self.bounds(window, term)
+        return (
+            CertainParts(
+                _rising(most.most * (ours.up + ours.missing_up) - others.heavy * ours.up),
+                _rising(most.most * (ours.down + ours.missing_down) - others.heavy * ours.down),
+            ),
+            CertainParts(
+                _rising(most.buckets * ours.bucket_up), _rising(most.buckets * ours.bucket_down)
+            ),
+        )
 
     def _rounding(self, window: int, term: RowTerm) -> float:
         """Return the relative error of sums of a term."""
@@ -187,6 +234,6 @@ def _product(of: Sequence[Floats]) -> Floats:
     return math.prod(of[1:], start=of[0])
 
 
-def _by_class(sums: Floats) -> Floats:
+def _rising(sums: Floats) -> Floats:
     """Return what each class adds to cumulative sums that do not fall, except by rounding."""
-    return np.maximum(np.diff(sums, axis=0, prepend=0.0), 0.0)
+    return np.maximum(by_class(sums), 0.0)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,21 @@ from synopses.joins.closed_panes import (
     narrowest,
     rounded_up,
 )
+from synopses.joins.key_merges import places_among, united
+from synopses.joins.key_tables import (
+    FREE,
+    Floats,
+    Longs,
+    Words,
+    move_sampled,
+    ordered,
+    put,
+    sampled_number,
+)
 from synopses.joins.pane_kernels import (
     CENTRE,
     CHANCE,
     DISTINCT,
-    FREE,
     LEVEL,
     NUMBER,
     PARTS,
@@ -37,13 +48,8 @@ from synopses.joins.pane_kernels import (
     SUM,
     TOTALS,
     VALUE_BUCKET,
-    Floats,
-    Longs,
-    Words,
     count_keys,
     count_rows,
-    put,
-    sampled,
     vote_again,
 )
 from synopses.kernels.array_inputs import as_input
@@ -56,6 +62,7 @@ _BUCKETS_MIN = 256
 _FOLDS_MIN = 64  # A number of buckets is at least this, and below twice this, times 2^i, i >= 2.
 # Share of a pane's bytes, and bytes of each key or bucket without and with an expression.
 _HEAVY, _SAMPLED, _BUCKETS = (0.25, 16, 40), (0.4, 16, 40), (0.35, 4, 6)
+_SHORT_MAX = (1 << 16) - 1
 _CELLS = 4  # Majority votes for each heavy key; a key may lose the vote of its cell.
 _OPEN_PANES = 6  # Two panes that are open have tables with room, cells and registers.
 PANE_BYTES_MIN = 1 << 13  # Without expressions; each needs 1.5 times as much more.
@@ -214,10 +221,12 @@ class PaneCounts:
 
     def closed(self) -> ClosedPane:
         """Return the counts of all rows."""
-        self._thin()
+        heavy = self._entries(self._heavy_table, 0)
+        if len(heavy.keys) == len(self.heavy):  # The same array as of the other sides.
+            heavy = replace(heavy, keys=self.heavy)
         return ClosedPane(
-            _entries(self._heavy_table),
-            _entries(self._table),
+            heavy,
+            self._entries(self._table, self.level),
             narrowest(self._sums),
             rounded_up(self._value_sums.T),
             self._ends.copy(),
@@ -237,10 +246,10 @@ class PaneCounts:
             min(sizes.keys, before.keys),
             fewer_buckets(before.buckets, sizes.buckets),
         )
-        kept, light = _entries(self._heavy_table).split(self.sizes.heavy)
+        kept, light = self._entries(self._heavy_table, 0).split(self.sizes.heavy)
         self._heavy_table = _table_of(kept)
         light.add_to_buckets(self.secrets[1], self._sums, self._value_sums)
-        self._table = _table_of(_entries(self._table).merged(light))
+        self._table = _table_of(self._entries(self._table, 0).merged(light))
         self._sums = folded(self._sums, self.sizes.buckets)
         fewer = folded(self._value_sums.T, self.sizes.buckets // VALUE_BUCKET)
         self._value_sums = np.ascontiguousarray(fewer.T)
@@ -260,8 +269,9 @@ class PaneCounts:
         Those with the most votes come first.
         """
         keys, votes = self._cells
-        most = np.argsort(-votes, kind="stable")[: self.sizes.heavy]
-        return keys[most[votes[most] > 1]]
+        strong = np.flatnonzero(votes > 1)
+        most = np.argsort(_falling(votes[strong]), kind="stable")[: self.sizes.heavy]
+        return keys[strong[most]]
 
     def averages(self) -> Floats:
         """Return averages of the values of all rows, for `centres` of the next pane; or 0."""
@@ -271,32 +281,48 @@ class PaneCounts:
 
     def _thin(self) -> None:
         """Make the table of sampled keys anew, with those of the present level."""
-        entries = _entries(self._table)
-        kept = entries.where(sampled(entries.keys, self.secrets[0], self._state[LEVEL]))
-        self._table = _table_of(kept)
-        self._state[SIZE] = len(kept.keys)
+        keys, counts, values = self._table
+        secret, level = self.secrets[0], self.level
+        number = sampled_number(keys, counts, secret, level)
+        table = _empty_table(number, values.shape[1])
+        move_sampled(keys, counts, values, secret, level, *table)
+        self._table = table
+        self._state[SIZE] = number
+
+    def _entries(self, table: _Table, level: int) -> KeySums:
+        """Return the keys of a table that are sampled at a level, ascending, with their sums."""
+        keys, counts, values = table
+        places = ordered(keys, counts, self.secrets[0], level)
+        return KeySums(keys[places], counts[places], values[places])
 
 
 def heavy_keys(heaviest: Sequence[Words], keys_max: int) -> Words:
     """Return the first different keys of some lists, which are read in turn; the keys ascend."""
-    ranks = np.concatenate([np.arange(len(each)) for each in (NO_KEYS, *heaviest)])
-    keys = np.concatenate([NO_KEYS, *heaviest])[np.argsort(ranks, kind="stable")]
-    found, first = np.unique(keys, return_index=True)
-    return np.sort(found[np.argsort(first)][:keys_max])
+    orders = [np.argsort(each) for each in heaviest]
+    lists = [each[order] for each, order in zip(heaviest, orders, strict=True)]
+    every = united(lists)
+    if len(every) <= keys_max:
+        return every
+    turns = np.full(len(every), np.iinfo(np.int64).max)
+    for number, (each, order) in enumerate(zip(lists, orders, strict=True)):
+        at = places_among(each, every)
+        turns[at] = np.minimum(turns[at], order * len(lists) + number)
+    return every[np.sort(np.argpartition(turns, keys_max)[:keys_max])]
+
+
+def _falling(votes: Longs) -> NDArray[np.integer[Any]]:
+    """Return numbers that ascend where votes fall; numpy sorts short ones by radix."""
+    most = int(votes.max(initial=0))
+    return most - votes if most > _SHORT_MAX else (most - votes).astype(np.uint16)
+
+
+def _empty_table(entries: int, columns: int) -> _Table:
+    """Return a table that so many entries fill to less than three quarters."""
+    room = max(_ROOM_MIN, 1 << (4 * entries // 3).bit_length())
+    return np.zeros(room, np.uint64), np.full(room, FREE), np.zeros((room, columns))
 
 
 def _table_of(entries: KeySums) -> _Table:
-    """Return a table that is less than three quarters full."""
-    room = max(_ROOM_MIN, 1 << (4 * len(entries.keys) // 3).bit_length())
-    values = np.zeros((room, entries.values.shape[1]))
-    table = np.zeros(room, np.uint64), np.full(room, FREE), values
+    table = _empty_table(len(entries.keys), entries.values.shape[1])
     put(*table, entries.keys, entries.counts, entries.values)
     return table
-
-
-def _entries(table: _Table) -> KeySums:
-    """Return the keys of a table, ascending, with their sums."""
-    keys, counts, values = table
-    places = np.flatnonzero(counts >= 0)
-    places = places[np.argsort(keys[places])]
-    return KeySums(keys[places], counts[places], values[places])

@@ -4,8 +4,7 @@ Two hashes of a key decide all. The first decides whether the key is sampled, an
 The second decides its bucket, its cell and its register. So what is known of every tuple does not
 depend on the sample.
 
-A table of counts is three arrays of a size that is a power of two: `keys`, `counts` with 0 or more
-for a key and -1 for a free place, and `values` with PARTS numbers for each expression.
+Tables of counts are those of key_tables.py, with PARTS numbers for each expression.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.joins.key_tables import Floats, Longs, Words, home_of, is_sampled, place_of
 from synopses.kernels.hashing import leading_zeros, splitmix
+from synopses.kernels.prefetch import prefetch
 
-FREE = np.int64(-1)
 REGISTERS = 1 << 11  # Of the count of distinct keys; its relative error is 0.8 / sqrt(2^11) = 2 %.
 _LOWER_HALF = np.uint64(0xFFFFFFFF)
-LEVEL, SIZE = range(2)  # Cells of `state`: keys are sampled at 2^-level; sampled keys.
+LEVEL, SIZE = range(2)  # Cells of `state`: keys are sampled at 2^-level; keys of their table.
 DISTINCT, CHANCE = range(2)  # Cells of `estimate`: distinct keys; sum of 2^-register.
 
 # Of the values of an expression, less its centre: sum of the positive ones, of the negative ones
@@ -29,25 +29,9 @@ VALUE_BUCKET = 4  # Neighbouring buckets whose values are summed together, as th
 # Rows of `totals`: a constant, and sum and number of all values.
 CENTRE, SUM, NUMBER, TOTALS = range(4)
 
-Floats = NDArray[np.float64]
-Words = NDArray[np.uint64]
-Longs = NDArray[np.int64]
-
-
-@njit(nogil=True, cache=True)
-def _place(keys: Words, counts: Longs, key: np.uint64) -> int:
-    """Return where a key is in a table, or the free place where it belongs."""
-    mask = np.uint64(keys.size - 1)
-    place = splitmix(key) & mask
-    while counts[place] >= 0 and keys[place] != key:
-        place = (place + np.uint64(1)) & mask
-    return int(place)
-
-
-@njit(nogil=True, cache=True)
-def _is_sampled(key: np.uint64, secret: np.uint64, level: int) -> int:
-    """Return 1 for a key that is sampled at 2^-level, else 0."""
-    return int(leading_zeros(splitmix(key ^ secret)) >= np.uint64(level))
+# Rows between the fetch of a key's places and their use. Only tables with more places than this,
+# of 16 bytes, are fetched: smaller ones stay in the nearest caches (benchmarks/sampled_joins).
+_AHEAD, _NEAR_PLACES = 12, 1 << 18
 
 
 @njit(nogil=True, cache=True)
@@ -55,7 +39,7 @@ def sampled(keys: Words, secret: np.uint64, level: int) -> NDArray[np.bool_]:
     """Return which keys are sampled at 2^-level."""
     found = np.empty(keys.size, np.bool_)
     for at in range(keys.size):
-        found[at] = _is_sampled(keys[at], secret, level) == 1
+        found[at] = is_sampled(keys[at], secret, level) == 1
     return found
 
 
@@ -72,19 +56,6 @@ def buckets_of(keys: Words, secret: np.uint64, buckets: int) -> Longs:
     for at in range(keys.size):
         found[at] = np.int64(_bucket(splitmix(keys[at] ^ secret), buckets))
     return found
-
-
-@njit(nogil=True, cache=True)
-def put(
-    keys: Words, counts: Longs, values: Floats, new_keys: Words, new_counts: Longs, new: Floats
-) -> None:
-    """Put different keys, with their counts and values, into a table that has none of them."""
-    for at in range(new_keys.size):
-        place = _place(keys, counts, new_keys[at])
-        keys[place] = new_keys[at]
-        counts[place] = new_counts[at]
-        for column in range(new.shape[1]):
-            values[place, column] = new[at, column]
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -146,19 +117,17 @@ def _vote(cell: np.uint64, key: np.uint64, cell_keys: Words, cell_counts: Longs)
 
     Source: Boyer & Moore 1991, MJRTY.
     """
-    if cell_counts[cell] == 0:
-        cell_keys[cell] = key
-        cell_counts[cell] = 1
-    elif cell_keys[cell] == key:
-        cell_counts[cell] += 1
-    else:
-        cell_counts[cell] -= 1
+    count, held = cell_counts[cell], cell_keys[cell]
+    is_free = count == 0
+    # Without a branch: which of the three cases it is, is seldom predicted.
+    cell_counts[cell] = count + (1 if is_free or held == key else -1)
+    cell_keys[cell] = key if is_free else held
 
 
 @njit(nogil=True, cache=True, inline="always")
 def _counted_place(key: np.uint64, keys: Words, counts: Longs, state: Longs) -> int:
     """Count a row of a sampled key; return its place in the table."""
-    place = _place(keys, counts, key)
+    place = place_of(keys, counts, key)
     if counts[place] < 0:
         keys[place] = key
         counts[place] = 0
@@ -194,6 +163,34 @@ def vote_again(
         else:
             cell_keys[cell] = keys[at]
             cell_counts[cell] = votes[at] - cell_counts[cell]
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _fetch(
+    key: np.uint64,
+    secrets: Words,
+    level: int,
+    heavy_keys: Words,
+    heavy_counts: Longs,
+    keys: Words,
+    counts: Longs,
+    cell_keys: Words,
+    cell_counts: Longs,
+    sums: Longs,
+) -> None:
+    """Fetch the places at which a row of a key is counted."""
+    word = splitmix(key ^ secrets[1])
+    cell = int(_bucket(word >> np.uint64(32), cell_keys.size))
+    prefetch(cell_keys, cell)
+    prefetch(cell_counts, cell)
+    place = home_of(key, heavy_keys.size)
+    prefetch(heavy_counts, place)
+    prefetch(heavy_keys, place)
+    prefetch(sums, int(_bucket(word, sums.size)))
+    if is_sampled(key, secrets[0], level) == 1:
+        place = home_of(key, keys.size)
+        prefetch(counts, place)
+        prefetch(keys, place)
 
 
 @njit(nogil=True, cache=True)
@@ -235,15 +232,29 @@ def count_rows(
       keys_max: sampled keys that are aimed at.
 
     Returns:
-      the row after the last that was counted. If it is not the end, the level has risen or the
-      table is three quarters full.
+      the row after the last that was counted. If it is not the end, the table is three quarters
+      full. It may have keys that were sampled at a lower level only.
     """
+    is_far = heavy_keys.size + keys.size + cell_keys.size + sums.size > _NEAR_PLACES
     for at in range(first, hashes.size):
         key = hashes[at]
+        if is_far and at + _AHEAD < hashes.size:
+            _fetch(
+                hashes[at + _AHEAD],
+                secrets,
+                state[LEVEL],
+                heavy_keys,
+                heavy_counts,
+                keys,
+                counts,
+                cell_keys,
+                cell_counts,
+                sums,
+            )
         word = splitmix(key ^ secrets[1])
         _add_totals(row_values, at, totals)
         _vote(_bucket(word >> np.uint64(32), cell_keys.size), key, cell_keys, cell_counts)
-        place = _place(heavy_keys, heavy_counts, key)
+        place = place_of(heavy_keys, heavy_counts, key)
         if heavy_counts[place] >= 0:
             heavy_counts[place] += 1
             _add_values(heavy_values, place, row_values, at, totals)
@@ -251,13 +262,12 @@ def count_rows(
         bucket = int(_bucket(word, sums.size))
         sums[bucket] += 1
         _add_to_bucket(value_sums, bucket // VALUE_BUCKET, row_values, at, totals)
-        level = state[LEVEL]
         if _count_distinct(splitmix(word), registers, estimate) == 1:
             while estimate[DISTINCT] * 2.0 ** -np.float64(state[LEVEL]) > keys_max:
                 state[LEVEL] += 1
-        if _is_sampled(key, secrets[0], state[LEVEL]) == 1:
+        if is_sampled(key, secrets[0], state[LEVEL]) == 1:
             place = _counted_place(key, keys, counts, state)
             _add_values(values, place, row_values, at, totals)
-        if state[LEVEL] > level or 4 * state[SIZE] > 3 * keys.size:
-            return at + 1
+            if 4 * state[SIZE] > 3 * keys.size:
+                return at + 1
     return int(hashes.size)

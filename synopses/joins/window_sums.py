@@ -8,21 +8,20 @@ has the pairs of those panes whose highest level is that of l, or a lower one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from synopses.joins.closed_panes import NO_KEYS, ClosedPane, KeySums, folded
+from synopses.intervals.key_totals.sampled_keys import cumulative
+from synopses.joins.closed_panes import ClosedPane, KeySums, folded
+from synopses.joins.key_merges import places_among, united
+from synopses.joins.key_tables import Floats, Longs, Words
 from synopses.joins.pane_kernels import (
     NEGATIVE,
     PARTS,
     POSITIVE,
     PRESENT,
     VALUE_BUCKET,
-    Floats,
-    Longs,
-    Words,
-    buckets_of,
     sampled,
 )
 
@@ -36,7 +35,6 @@ class KnownKeys:
     heavy: keys that are heavy in some pane.
     kept: keys of which some class is known; known: how many classes. Both ascend.
     heavy_at: where a kept key is among the heavy ones; -1: it is not.
-    buckets: of the heavy keys. bucket_number: the least of all panes.
     """
 
     levels: Longs
@@ -44,33 +42,51 @@ class KnownKeys:
     kept: Words
     known: Longs
     heavy_at: Longs
-    buckets: Longs
-    bucket_number: int
+    _kept_heavy: Longs  # Places of kept keys that are heavy.
+    _places: dict[int, Longs] = field(init=False, repr=False, default_factory=dict)
 
     @classmethod
     def of(cls, panes: Sequence[ClosedPane], secrets: Words) -> KnownKeys:
         """The keys of some panes. secrets: as of the panes."""
         levels = np.sort([pane.level for pane in panes])
         levels = np.unique(levels[[0, len(levels) // 2, -1]])
-        heavy = _union([pane.heavy.keys for pane in panes])
-        kept = _union([*(pane.sampled.keys for pane in panes), heavy])
-        known = np.zeros(len(kept), np.int64)
-        for level in levels:
-            known += sampled(kept, secrets[0], level)
-        kept, known = kept[known > 0], known[known > 0]
+        heavies = {id(pane.heavy.keys): pane.heavy.keys for pane in panes}
+        heavy = united(list(heavies.values()))
+        kept = united([*(pane.sampled.keys for pane in panes), heavy])
         heavy_at = np.full(len(kept), -1)
-        if len(heavy):
-            at = np.minimum(np.searchsorted(heavy, kept), len(heavy) - 1)
-            heavy_at = np.where(heavy[at] == kept, at, -1)
-        bucket_number = min(len(pane.sums) for pane in panes)
-        buckets = buckets_of(heavy, secrets[1], bucket_number)
-        return cls(levels, heavy, kept, known, heavy_at, buckets, bucket_number)
+        heavy_at[places_among(heavy, kept)] = np.arange(len(heavy))
+        known = np.full(len(kept), np.count_nonzero(levels == 0))
+        for level in levels[levels > 0]:
+            known += sampled(kept, secrets[0], level)
+        is_kept = known > 0
+        if not is_kept.all():
+            kept, known, heavy_at = kept[is_kept], known[is_kept], heavy_at[is_kept]
+        return cls(levels, heavy, kept, known, heavy_at, np.flatnonzero(heavy_at >= 0))
+
+    @property
+    def all_known(self) -> bool:
+        """Return whether all classes of all keys are known."""
+        return bool(self.levels[-1] == 0)
 
     def of_kept(self, heavy: Floats) -> Floats:
         """Return sums of heavy keys, [classes, heavy], for the kept keys; 0 for others."""
-        if not len(self.heavy):
-            return np.zeros((len(heavy), len(self.kept)))
-        return np.where(self.heavy_at >= 0, heavy[:, self.heavy_at], 0.0)
+        found = np.zeros((len(heavy), len(self.kept)))
+        found[:, self._kept_heavy] = heavy[:, self.heavy_at[self._kept_heavy]]
+        return found
+
+    def heavy_places(self, pane: ClosedPane) -> Longs:
+        """Return where the heavy keys of a pane are in `heavy`."""
+        return self._place(pane.heavy.keys, self.heavy)
+
+    def kept_places(self, pane: ClosedPane) -> Longs:
+        """Return where the sampled keys of a pane are in `kept`."""
+        return self._place(pane.sampled.keys, self.kept)
+
+    def _place(self, keys: Words, among: Words) -> Longs:
+        found = self._places.get(id(keys))
+        if found is None:
+            found = self._places[id(keys)] = places_among(keys, among)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,58 +112,94 @@ class WindowSums:
     """Sums of a term over a window, cumulative over the classes.
 
     heavy: [classes, heavy], of heavy keys in panes where they are heavy.
-    up, down: of their positive and negative parts by pane.
-    missing_up, missing_down: [classes, heavy], the most that other panes may add, or take away.
     rest: [classes, kept], what other panes add to kept keys; it counts where the class is known.
-    bucket_up, bucket_down: [classes, buckets], of positive and negative parts.
     gross_heavy, gross_rest: [heavy], [kept], of all classes, without signs.
     """
 
     heavy: Floats
-    up: Floats
-    down: Floats
-    missing_up: Floats
-    missing_down: Floats
     rest: Floats
-    bucket_up: Floats
-    bucket_down: Floats
     gross_heavy: Floats
     gross_rest: Floats
 
     @classmethod
     def of(cls, panes: Sequence[ClosedPane], keys: KnownKeys, term: RowTerm) -> WindowSums:
         """The sums of one window."""
-        classes, number = len(keys.levels), keys.bucket_number
-        heavy, up, missing_up = np.zeros((3, classes, len(keys.heavy)))
-        down, missing_down = np.zeros((2, classes, len(keys.heavy)))
-        rest, bucket_up = np.zeros((classes, len(keys.kept))), np.zeros((classes, number))
-        bucket_down = np.zeros((classes, number)) if term.is_signed else np.zeros((1, 1))
+        classes = len(keys.levels)
+        heavy, rest = np.zeros((classes, len(keys.heavy))), np.zeros((classes, len(keys.kept)))
         gross_heavy, gross_rest = np.zeros(len(keys.heavy)), np.zeros(len(keys.kept))
+        is_signed = term.is_signed
         for pane in panes:
             first = int(np.searchsorted(keys.levels, pane.level))
             net, gross = _of_keys(pane.heavy, pane.centres, term)
-            at = np.searchsorted(keys.heavy, pane.heavy.keys)
+            at = keys.heavy_places(pane)
             heavy[first, at] += net
+            if is_signed:
+                gross_heavy[at] += gross
+            net, gross = _of_keys(pane.sampled, pane.centres, term)
+            at = keys.kept_places(pane)
+            rest[first, at] += net
+            if is_signed:
+                gross_rest[at] += gross
+        if not is_signed:
+            gross_heavy, gross_rest = heavy.sum(axis=0), rest.sum(axis=0)
+        return cls(cumulative(heavy), cumulative(rest), gross_heavy, gross_rest)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowBounds:
+    """The most that keys add to sums over a window, for certain; cumulative over the classes.
+
+    up, down: [classes, heavy], positive and negative parts by pane, where a key is heavy.
+    missing_up, missing_down: [classes, heavy], the most that other panes may add, or take away.
+    bucket_up, bucket_down: [classes, buckets], of positive and negative parts of other keys.
+    """
+
+    up: Floats
+    down: Floats
+    missing_up: Floats
+    missing_down: Floats
+    bucket_up: Floats
+    bucket_down: Floats
+
+    @classmethod
+    def of(
+        cls,
+        panes: Sequence[ClosedPane],
+        keys: KnownKeys,
+        term: RowTerm,
+        *,
+        buckets: int,
+        heavy_buckets: Longs,
+    ) -> WindowBounds:
+        """The bounds of one window. buckets: their number. heavy_buckets: of the heavy keys."""
+        classes = len(keys.levels)
+        up, missing_up = np.zeros((2, classes, len(keys.heavy)))
+        down, missing_down = np.zeros((2, classes, len(keys.heavy)))
+        bucket_up = np.zeros((classes, buckets))
+        bucket_down = np.zeros((classes, buckets)) if term.is_signed else np.zeros((1, 1))
+        for pane in panes:
+            first = int(np.searchsorted(keys.levels, pane.level))
+            net, _ = _of_keys(pane.heavy, pane.centres, term)
+            at = keys.heavy_places(pane)
             up[first, at] += np.maximum(net, 0.0)
-            down[first, at] += np.maximum(-net, 0.0)
-            gross_heavy[at] += gross
-            positive, negative = _of_buckets(pane, term, number)
+            positive, negative = _of_buckets(pane, term, buckets)
             is_missing = np.ones(len(keys.heavy), np.bool_)
             is_missing[at] = False
             bucket_up[first] += positive
-            missing_up[first] += np.where(is_missing, positive[keys.buckets], 0.0)
+            missing_up[first] += np.where(is_missing, positive[heavy_buckets], 0.0)
             if term.is_signed:
+                down[first, at] += np.maximum(-net, 0.0)
                 bucket_down[first] += negative
-                missing_down[first] += np.where(is_missing, negative[keys.buckets], 0.0)
-            net, gross = _of_keys(pane.sampled, pane.centres, term)
-            at = np.searchsorted(keys.kept, pane.sampled.keys)
-            rest[first, at] += net
-            gross_rest[at] += gross
-        for each in (heavy, up, down, missing_up, missing_down, rest, bucket_up, bucket_down):
-            np.cumsum(each, axis=0, out=each)
+                missing_down[first] += np.where(is_missing, negative[heavy_buckets], 0.0)
+        for each in (up, down, missing_up, missing_down, bucket_up, bucket_down):
+            cumulative(each)
         bucket_down = np.broadcast_to(bucket_down, bucket_up.shape)
-        of_heavy = (heavy, up, down, missing_up, missing_down)
-        return cls(*of_heavy, rest, bucket_up, bucket_down, gross_heavy, gross_rest)
+        return cls(up, down, missing_up, missing_down, bucket_up, bucket_down)
+
+
+def by_class(sums: Floats) -> Floats:
+    """Return what each class adds to cumulative sums."""
+    return sums if len(sums) == 1 else np.diff(sums, axis=0, prepend=0.0)
 
 
 def _of_keys(of: KeySums, centres: Floats, term: RowTerm) -> tuple[Floats, Floats]:
@@ -182,7 +234,3 @@ def _of_buckets(pane: ClosedPane, term: RowTerm, buckets: int) -> tuple[Floats, 
         np.minimum(positive + max(-shift, 0.0) * rows, max(highest - term.shift, 0.0) * rows),
         np.minimum(negative + max(shift, 0.0) * rows, max(term.shift - lowest, 0.0) * rows),
     )
-
-
-def _union(keys: Sequence[Words]) -> Words:
-    return np.unique(np.concatenate(keys)) if keys else NO_KEYS

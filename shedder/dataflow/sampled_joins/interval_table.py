@@ -20,7 +20,7 @@ from synopses.intervals.interval import Intervals
 from synopses.joins.join_groups import JoinGroups
 from synopses.joins.join_totals import JoinTotals, TotalParts
 from synopses.joins.joined_windows import JoinedWindows
-from synopses.joins.pane_kernels import Words
+from synopses.joins.key_tables import Words
 from synopses.joins.window_sums import RowTerm
 from synopses.model.estimate import Bound
 

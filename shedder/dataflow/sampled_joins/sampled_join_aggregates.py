@@ -26,7 +26,6 @@ from shedder.cql.expressions.expression import Expression
 from shedder.cql.expressions.expression_text import text_of
 from shedder.cql.plans.logical_plan import Aggregated, Join, KeySampling
 from shedder.cql.statements.relational_text import EVERY_TICK_US
-from shedder.dataflow.batch_rows import take_rows
 from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
 from shedder.dataflow.key_directory import canonical, hash_columns
 from shedder.dataflow.sampled_joins.interval_table import IntervalColumns, IntervalTable
@@ -43,8 +42,8 @@ from shedder.errors import BadQuery, BudgetExceeded
 from shedder.streams.batches import TIME_MIN_US
 from synopses.joins.closed_panes import ClosedPane
 from synopses.joins.joined_windows import JoinedWindows
+from synopses.joins.key_tables import Floats, Words
 from synopses.joins.pane_counts import PaneCounts, PaneRoom, heavy_keys
-from synopses.joins.pane_kernels import Floats, Words
 from synopses.kernels.hashing import position_keys
 from synopses.model.errors import BadParameter
 from synopses.model.estimate import Bound
@@ -145,9 +144,19 @@ class _KeyedRows:
     def divided(self, before_us: int) -> tuple[_KeyedRows, _KeyedRows]:
         """Return the rows before an event time, and the others."""
         cut = int(np.searchsorted(self.ts_us, before_us))
-        return self._part(slice(cut)), self._part(slice(cut, None))
+        return self.at(slice(cut)), self.at(slice(cut, None))
 
-    def _part(self, of: slice) -> _KeyedRows:
+    @property
+    def births_us(self) -> set[int]:
+        """Return the instants at which rows are born."""
+        found, row = set[int](), 0
+        while row < len(self.born_us):
+            found.add(int(self.born_us[row]))
+            row = int(np.searchsorted(self.born_us, self.born_us[row], "right"))
+        return found
+
+    def at(self, of: slice | Int64s) -> _KeyedRows:
+        """Return some rows."""
         return _KeyedRows(self.ts_us[of], self.born_us[of], self.hashes[of], self.values[of])
 
 
@@ -180,6 +189,7 @@ class SampledJoinAggregates:
             WindowPanes(range_us, len(values))
             for (range_us, _), values in zip(spec.lifetimes_us, spec.values, strict=True)
         )
+        self._heavy: tuple[tuple[int, int, int], Words] | None = None  # Of the newest panes.
         self._table = self._computed([[] for _ in spec.keys])
         self._is_new = True
 
@@ -265,8 +275,7 @@ class SampledJoinAggregates:
     def _applied(self, as_of_us: int, rows: Sequence[_KeyedRows]) -> list[ChangeBatch]:
         """Count rows; return the rows of the slides up to an instant."""
         found = list[ChangeBatch]()
-        births = np.unique(np.concatenate([each.born_us for each in rows])).tolist()
-        for birth_us in births:
+        for birth_us in sorted(set[int]().union(*(each.births_us for each in rows))):
             found += self._slides(min(birth_us - 1, as_of_us))
             for side, each in enumerate(rows):
                 first, end = np.searchsorted(each.born_us, [birth_us, birth_us + 1])
@@ -281,31 +290,37 @@ class SampledJoinAggregates:
         """Return hashes of keys and values of rows."""
         assert (changes.weight == 1).all()  # Time windows over streams have no others.
         keys = [canonical(evaluate(key, changes.columns)) for key in self.spec.keys[side]]
-        order = np.argsort(changes.ts_us, kind="stable")
+        values = np.empty((len(changes), len(self.spec.values[side])))
+        for place, expression in enumerate(self.spec.values[side]):
+            values[:, place] = _numbers(evaluate(expression, changes.columns))
+        found = _KeyedRows(changes.ts_us, changes.born_us, hash_columns(keys), values)
         if any(key.null_count for key in keys):
             valid = np.logical_and.reduce([np.asarray(key.is_valid()) for key in keys])
-            order = order[valid[order]]
-        names = [str(place) for place in range(len(keys))]
-        rows = take_rows(pa.RecordBatch.from_arrays(keys, names=names), order)
-        values = np.empty((len(order), len(self.spec.values[side])))
-        for place, expression in enumerate(self.spec.values[side]):
-            values[:, place] = _numbers(evaluate(expression, changes.columns))[order]
-        hashes = hash_columns(rows.columns)
-        return _KeyedRows(changes.ts_us[order], changes.born_us[order], hashes, values)
+            found = found.at(np.flatnonzero(valid))
+        if (found.ts_us[1:] < found.ts_us[:-1]).any():
+            found = found.at(np.argsort(found.ts_us, kind="stable"))
+        return found
 
     def _pane(self, side: int, born_us: int) -> PaneCounts:
         panes = self._sides[side].open
         pane = panes.get(born_us)
         if pane is None:
             before_us = born_us - self.spec.slide_us
-            before = [it for it in self._sides if it.newest_us == before_us]
-            heavy = heavy_keys([it.heaviest for it in before], self._sizes.heavy)
             centres = self._sides[side].averages
             if self._sides[side].newest_us != before_us:  # A restart would not have read it.
                 centres = np.zeros(len(centres))
             centres = np.where(self._whole[side], np.rint(centres), centres)
+            heavy = self._heavy_keys(before_us)
             pane = panes[born_us] = PaneCounts(self._sizes, self._secrets, heavy, centres)
         return pane
+
+    def _heavy_keys(self, before_us: int) -> Words:
+        """Return the keys that were the most frequent ones of the panes of an instant."""
+        lists = [it.heaviest for it in self._sides if it.newest_us == before_us]
+        if self._heavy is None or self._heavy[0] != (before_us, len(lists), self._sizes.heavy):
+            found = heavy_keys(lists, self._sizes.heavy)
+            self._heavy = (before_us, len(lists), self._sizes.heavy), found
+        return self._heavy[1]
 
     def _slides(self, until_us: int) -> Iterator[ChangeBatch]:
         """Advance the windows to an instant; yield the rows that leave and those that enter."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from synopses.joins.closed_panes import NO_KEYS, ClosedPane, fewer_buckets
+from synopses.joins.key_tables import Floats, Words
 from synopses.joins.pane_counts import PaneCounts, PaneRoom
-from synopses.joins.pane_kernels import Floats, Words
 
 
 class WindowPanes:
