@@ -157,8 +157,8 @@ def _read_stored(
     if any(each.function in BY_TIME for each in spec.aggregates):
         return  # The place of a row among others is not in the store.
     fields = [found.schema.field(found.columns[it]) for it in columns]
-    reader = WindowReader(rows, found.window, None, columns, as_of_us)
-    if rows.complete_from_us > reader.needs_from_us:
-        rows.leave(reader)
+    needs_from_us = found.window.needs_from_us(as_of_us)
+    if any(rows.complete_from_us(it) > needs_from_us for it in columns):
         return
+    reader = WindowReader(rows, found.window, None, columns, as_of_us)
     operator.read_stored(side, StoredWindow(reader, pa.schema(fields)))

@@ -69,12 +69,20 @@ class WindowLength:
         slides = -((-(instants_us + 1)) // self.slide_us) - 1
         return slides * self.slide_us - self.range_us
 
+    def needs_from_us(self, as_of_us: int | None) -> int:
+        """Return the event time of the oldest row in the window at an instant, or later.
+
+        None: no instant has come.
+        """
+        if as_of_us is None:
+            return BEGINNING_US
+        return int(self.since(np.array([as_of_us]))[0])
+
 
 class StreamRows:
     """Rows by position, in the order of event time.
 
     as_of_us: rows before this event time are there; None: none has come.
-    complete_from_us: rows from this event time on are there, with all columns.
     size_bytes: of the rows and of all indexes.
 
     Rows are added by one thread. Readers may be in another one, so both hold the lock while they
@@ -85,7 +93,6 @@ class StreamRows:
         """No rows, and no columns."""
         self.lock = Lock()
         self.as_of_us: int | None = None
-        self.complete_from_us = BEGINNING_US
         self.size_bytes = 0
         self.rows = RowStore(pa.schema([]))
         self._chains: dict[Keys, KeyChains] = {}
@@ -94,6 +101,7 @@ class StreamRows:
         self._readers = WeakSet[WindowReader]()
         self._known_readers = 0
         self._compact_at = _COMPACT_ROWS_MIN
+        self._complete_us: dict[str, int] = {}  # By column, as far as rows were dropped.
 
     def __len__(self) -> int:
         return self._size
@@ -104,7 +112,7 @@ class StreamRows:
         memo[id(self)] = made
         with self.lock:
             made.as_of_us, made.size_bytes = self.as_of_us, self.size_bytes
-            made.complete_from_us = self.complete_from_us
+            made._complete_us = self._complete_us.copy()
             made.rows, made._chains = copy.deepcopy((self.rows, self._chains))
             made._ts, made._size, made._compact_at = self._ts.copy(), self._size, self._compact_at
         return made
@@ -118,6 +126,15 @@ class StreamRows:
     def ts_us(self) -> NDArray[np.int64]:
         """Event times of the rows."""
         return self._ts[: self._size]
+
+    def complete_from_us(self, name: str) -> int:
+        """Return the event time from which on all rows are there, with a column.
+
+        A new query does not read rows of the past that none of its windows needs.
+        """
+        known_us = self._complete_us.get(name, BEGINNING_US)
+        needed = (each.needs_from_us for each in list(self._readers) if name in each.columns)
+        return max(known_us, min(needed, default=BEGINNING_US))
 
     def between(self, from_us: int | None, until_us: int) -> NDArray[np.int64]:
         """Return positions of the rows with event time in [from_us, until_us). None: all before."""
@@ -156,7 +173,7 @@ class StreamRows:
             if len(self._readers) != self._known_readers:
                 self._forget_unread()
             if not self._readers:
-                self.complete_from_us = as_of_us
+                self._complete_us = dict.fromkeys(self.rows.schema.names, as_of_us)
             elif len(changes):
                 names = [name.partition(".")[2] for name in changes.columns.schema.names]
                 arrays = dict(zip(names, changes.columns.columns, strict=True))
@@ -173,18 +190,26 @@ class StreamRows:
         """
         assert self.as_of_us == other.as_of_us, (self.as_of_us, other.as_of_us)
         with self.lock, other.lock:
-            names = set(self.rows.schema.names)
-            is_known = names.issuperset(other.rows.schema.names)
+            ours, theirs = (
+                {name: each.complete_from_us(name) for name in each.rows.schema.names}
+                for each in (self, other)
+            )
+            is_known = all(name in ours and ours[name] <= us for name, us in theirs.items())
             if is_known and len(other) <= len(self) and self._chains.keys() >= other._chains.keys():
                 return
             size = max(len(self), len(other))
-            self.complete_from_us = _completeness(self, other)
             fields = {it.name: it for it in (*self.rows.schema, *other.rows.schema)}
             schema = pa.schema(list(fields.values()))
             columns = [
-                _ending(self.rows if name in names else other.rows, other.rows, name, size)
+                _ending(self.rows, other.rows, name, size)
+                if ours.get(name, NEVER_US) <= theirs.get(name, NEVER_US)
+                else _ending(other.rows, self.rows, name, size)
                 for name in schema.names
             ]
+            self._complete_us = {
+                name: min(ours.get(name, NEVER_US), theirs.get(name, NEVER_US))
+                for name in schema.names
+            }
             ts_us = max(self.ts_us, other.ts_us, key=len)
             chains = (*self._chains, *other._chains)
             self.rows = RowStore(schema)
@@ -247,7 +272,10 @@ class StreamRows:
         left = size if since_us is None else int(np.searchsorted(ts_us, since_us))
         if 2 * left >= size:
             if left:
-                self.complete_from_us = max(self.complete_from_us, int(ts_us[left - 1]) + 1)
+                dropped_us = int(ts_us[left - 1]) + 1
+                for name in self.rows.schema.names:
+                    known_us = self._complete_us.get(name, BEGINNING_US)
+                    self._complete_us[name] = max(known_us, dropped_us)
             wide = np.empty(room_for(size - left), np.int64)
             wide[: size - left] = ts_us[left:]
             for chains in self._chains.values():
@@ -298,20 +326,7 @@ class WindowReader:
     @property
     def needs_from_us(self) -> int:
         """Event time of the oldest row that is in the window at its instant, or later."""
-        if self.as_of_us is None:
-            return BEGINNING_US
-        return int(self.length.since(np.array([self.as_of_us]))[0])
-
-
-def _completeness(mine: StreamRows, other: StreamRows) -> int:
-    """Return from which event time on two stores together have all rows with all columns."""
-    ours, theirs = (set(each.rows.schema.names) for each in (mine, other))
-    found = [
-        each.complete_from_us
-        for each, names in ((mine, ours), (other, theirs))
-        if names == ours | theirs
-    ]
-    return min(found, default=max(mine.complete_from_us, other.complete_from_us))
+        return self.length.needs_from_us(self.as_of_us)
 
 
 def _ending(rows: RowStore, other: RowStore, name: str, size: int) -> pa.Array[Any]:

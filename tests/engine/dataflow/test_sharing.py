@@ -127,6 +127,52 @@ def test_a_window_that_lacks_late_tuples_is_not_shared_with_one_that_has_them(tm
         assert [line.split()[0] for line in lines if "also in before" in line] == ["s"]
 
 
+LONG = "s [RANGE INTERVAL '0.015' SECOND]"
+SHORT = "s [RANGE INTERVAL '0.003' SECOND]"
+
+
+COUNTED = (
+    f"SELECT x.kind, x.n FROM (SELECT kind, COUNT(id) AS n FROM {LONG} GROUP BY kind) x "
+    "WHERE x.n > -1"
+)
+
+
+def joined(column: str, window: str) -> str:
+    """Pairs of a window with the short one, of which one column is read."""
+    return (
+        f"SELECT a.{column} AS k, b.{column} AS l FROM {window} a JOIN {SHORT} b "
+        "ON a.kind = b.kind WHERE a.id > -1 AND b.id > -1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [
+        ([joined("id", SHORT).partition(" WHERE")[0]], COUNTED),
+        ([joined("kind", LONG), joined("id", SHORT)], joined("id", LONG)),
+    ],
+)
+def test_store_of_a_query_that_read_less_of_the_past_does_not_replace_that_of_a_new_one(
+    tmp_path, before, text
+):
+    """The older queries read the last 3 of 20 ms, or fewer columns of the rows before these."""
+    shown = []
+    for others in ([], before):
+        with Engine.open(tmp_path / str(len(others))) as db:
+            db.execute(CREATE)
+            db.push("s", batch([(1_000 * at, at, at % 7) for at in range(20)]))
+            db.heartbeat("s", START_US + 19_000)
+            for at, other in enumerate(others):
+                db.register(f"q{at}", other)
+            db.register("new", text)
+            db.push("s", batch([(20_000, 25, 1)]))
+            db.heartbeat("s", START_US + 20_500)
+            table = db.query("new").answer().table
+            shown.append(sorted(zip(*(it.to_pylist() for it in table.columns), strict=True)))
+            assert len(sharers(db, "new")) == len(others)
+    assert shown[0] == shown[1]
+
+
 def test_a_query_that_fails_alone_leaves_the_operators_to_the_others(tmp_path):
     """The aggregate of the first query exceeds its limit; the shared window goes on."""
     settings = Settings(row_query_bytes_max=1 << 20)
