@@ -343,8 +343,14 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Nothing is looked for in files but in the one that `load` reads."""
-        return init_settings, env_settings
+        """Look for nothing in files but in the one that `load` reads.
+
+        An environment without our names is not read: pydantic looks for each field in it, which
+        takes longer than all checks of the values.
+        """
+        if any(name.upper().startswith(PREFIX) for name in os.environ):
+            return init_settings, env_settings
+        return (init_settings,)
 
     @classmethod
     def load(cls, config: Path | None = None, **flags: object) -> Self:

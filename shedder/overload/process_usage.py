@@ -46,29 +46,38 @@ class MachineReader:
 def memory_limit_bytes(root: Path, own: Path) -> int:
     """The least of the machine's memory and of what any cgroup above the process allows."""
     limits = [int(psutil.virtual_memory().total)]
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        limits += [int(text) for text in _found(root, own, name) if text.isdigit()]
+    for controller, name in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
+        found = _found(root, own, controller, name)
+        limits += [int(text) for text in found if text.isdigit()]
     return min(limit for limit in limits if 0 < limit < _UNLIMITED)
 
 
 def cores(root: Path, own: Path) -> float:
     """Return how many cores' worth of time the process may use: by affinity and by quota."""
     allowed = float(len(os.sched_getaffinity(0)))
-    for text in _found(root, own, "cpu.max"):
+    for text in _found(root, own, "", "cpu.max"):
         quota, _, period = text.partition(" ")
         if quota.isdigit() and period.isdigit() and int(period):
             allowed = min(allowed, int(quota) / int(period))
     return max(allowed, 0.01)
 
 
-def _found(root: Path, own: Path, name: str) -> Iterator[str]:
-    """The contents of a control file in the process's cgroup and all above it."""
+def _found(root: Path, own: Path, controller: str, name: str) -> Iterator[str]:
+    """Return the contents of a control file in the process's cgroup and all above it.
+
+    Args:
+      root: as of `MachineReader`; so is own.
+      controller: of version 1, whose hierarchy has the file; empty: that of version 2 has it.
+      name: of the file.
+    """
     try:
         lines = own.read_text().splitlines()
     except OSError:
         lines = []
     for line in [*lines, "0::/"]:
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if controller not in controllers.split(","):
+            continue
         top = root / controllers.split(",")[0]  # Version 2 has no controllers here.
         place = top / path.lstrip("/")
         for above in (place, *place.parents):
