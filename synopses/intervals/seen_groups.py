@@ -63,21 +63,28 @@ def shown_delta(rows: ArrayLike, shares: ArrayLike, *, confidence: float) -> Flo
 def _mean_of_shown(rows: Floats, *, tail: float) -> Floats:
     """The smallest mean mu under which so many rows are not too rare, if a group is shown."""
     low, high = np.zeros(len(rows)), np.minimum(np.maximum(rows - 1.0, 0.0), _MEAN_MAX)
-    limit = np.log(tail)
-    high = np.where(_log_tail(rows, high) > limit, high, np.maximum(rows - 1.0, 0.0))
+    limit, beside = np.log(tail), _beside_power(rows)
+    high = np.where(_log_tail(rows, beside, high) > limit, high, np.maximum(rows - 1.0, 0.0))
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2.0
-        rare = _log_tail(rows, middle) <= limit
+        rare = _log_tail(rows, beside, middle) <= limit
         low, high = np.where(rare, middle, low), np.where(rare, high, middle)
     return low
 
 
-def _log_tail(rows: Floats, mean: Floats) -> Floats:
+def _beside_power(rows: Floats) -> tuple[Floats, Floats]:
+    """Return the terms of both bounds for the tail that do not depend on the mean."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return rows - rows * np.log(rows), gammaln(rows + 1.0)
+
+
+def _log_tail(rows: Floats, beside: tuple[Floats, Floats], mean: Floats) -> Floats:
     """The logarithm of the bound for the tail, mean < rows; it grows with the mean."""
+    of_chernoff, of_first_term = beside
     with np.errstate(divide="ignore", invalid="ignore"):
         power = rows * np.log(mean)
-        chernoff = power - mean + rows - rows * np.log(rows)
-        tail = np.minimum(chernoff, power - gammaln(rows + 1.0)) - np.log(-np.expm1(-mean))
+        chernoff = power - mean + of_chernoff
+        tail = np.minimum(chernoff, power - of_first_term) - np.log(-np.expm1(-mean))
     return np.where(rows <= 1.0, 0.0, np.where(mean <= 0.0, -np.inf, np.minimum(tail, 0.0)))
 
 

@@ -56,6 +56,8 @@ def _sigma(x: Column) -> Column:
     power, factor, total = x.copy(), 1.0, x.copy()
     for _ in range(40):
         power = power * power
+        if not power.any():  # So are all further powers.
+            break
         total += power * factor
         factor *= 2
     return total
@@ -76,8 +78,9 @@ def estimate_distinct(
     occupied = slots - histogram[:, 0]
     raw, most = raw_estimate(histogram), taken.astype(np.float64)
     low, high = _ends(raw, occupied, slots, z)
-    wider, _ = _ends(raw, occupied, slots, 2 * z)
-    low = np.where(low <= most, low, np.where(wider <= most, wider, occupied))
+    if not (low <= most).all():
+        wider, _ = _ends(raw, occupied, slots, 2 * z)
+        low = np.where(low <= most, low, np.where(wider <= most, wider, occupied))
     low = np.clip(low, occupied, most)
     high = np.clip(high, low, most)
     value = np.clip(np.rint(raw), low, high)
@@ -116,7 +119,9 @@ def _inverted(occupied: Column, slots: Column, z: float) -> Column:
     ends = middle
     for _ in range(_ROUNDS):
         load = np.clip(ends / size, 0.0, 4.0)
-        ends = np.maximum(middle + z * np.sqrt(size * (np.expm1(load) - load)), 0.0)
+        before, ends = ends, np.maximum(middle + z * np.sqrt(size * (np.expm1(load) - load)), 0.0)
+        if np.array_equal(ends, before):  # So would the ends of all further rounds be.
+            break
     return ends
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import lru_cache
 
 from shedder.cql.expressions.expression import SET_FUNCTIONS, AggregateFunction
 from shedder.cql.expressions.expression_text import text_of
@@ -14,6 +15,7 @@ from shedder.streams.windows import PaneGrid
 
 _TRIED_MAX = 1_000
 _DEPTHS_MAX = 25
+_KEPT = 256  # Windows whose smaller ones are kept: many queries have the same window.
 _RATES = (2, 3, 4, 8, 16, 32, 64, 128)  # Cells beyond them are hardly of use.
 
 
@@ -63,12 +65,14 @@ def windows_of(query: BoundQuery, rewrites: Collection[Rewrite]) -> list[Window]
     return found
 
 
-def _coarser(window: RangeWindow) -> list[Window]:
+@lru_cache(maxsize=_KEPT)
+def _coarser(window: RangeWindow) -> tuple[Window, ...]:
     times = _multiples(window.range_us // window.slide_us)
     return _fewer(window, [replace(window, slide_us=n * window.slide_us) for n in times])
 
 
-def _collapsed(window: RangeWindow) -> list[Window]:
+@lru_cache(maxsize=_KEPT)
+def _collapsed(window: RangeWindow) -> tuple[Window, ...]:
     """Windows that begin earlier and earlier, each of fewer cells than those before."""
     panes = window.range_us // window.width_us
     ways = [
@@ -86,7 +90,8 @@ def _few(numbers: list[int]) -> list[int]:
     return numbers[:: -(-len(numbers) // _DEPTHS_MAX)]
 
 
-def _shorter(window: RangeWindow) -> list[Window]:
+@lru_cache(maxsize=_KEPT)
+def _shorter(window: RangeWindow) -> tuple[Window, ...]:
     times = reversed(_multiples(window.range_us // window.slide_us))
     return _fewer(window, [replace(window, range_us=n * window.slide_us) for n in times])
 
@@ -97,7 +102,7 @@ def _multiples(most: int) -> list[int]:
     return sorted({*some, *(most // n for n in some)})
 
 
-def _fewer(window: RangeWindow, smaller: list[RangeWindow]) -> list[Window]:
+def _fewer(window: RangeWindow, smaller: list[RangeWindow]) -> tuple[Window, ...]:
     """Those that have fewer panes than the window and all that come before them."""
     found: list[Window] = []
     least = PaneGrid.of(window).panes_live
@@ -106,4 +111,4 @@ def _fewer(window: RangeWindow, smaller: list[RangeWindow]) -> list[Window]:
         if panes < least:
             least = panes
             found.append(each)
-    return found
+    return tuple(found)
