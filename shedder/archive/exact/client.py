@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 import time
@@ -12,7 +13,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from shedder.archive.exact.fork_server import KILLED
+from shedder.archive.exact.fork_server import KILLED, NOT_STARTED
 from shedder.archive.exact.relation import ExactRelation
 from shedder.archive.exact.worker import ResultLimits, WorkerLimits
 from shedder.archive.exact.worker_pipe import (
@@ -24,12 +25,13 @@ from shedder.archive.exact.worker_pipe import (
     send_request,
 )
 from shedder.archive.exact.worker_process import SHARED_FORK_SERVER, WorkerProcess
-from shedder.archive.files.file_system import failure
+from shedder.archive.files.file_system import SHORT_ERRNOS, failure
 from shedder.archive.tasks.progress import Progress
 from shedder.errors import (
     BudgetExceeded,
     DeadlineExceeded,
     InternalError,
+    ResourcesShort,
     ShedderError,
     Unavailable,
 )
@@ -150,7 +152,8 @@ class ExactWorker:
           BudgetExceeded: more memory, spill space or result bytes were needed than there are.
           CorruptData: a file could not be read.
           DiskFull, StorageFailed: rows could not be spilled.
-          Unavailable: the worker is closed.
+          ResourcesShort: there are no descriptors, memory or processes for a worker.
+          Unavailable: the worker is closed, or cannot be started.
         """
         allowed_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + allowed_s
@@ -224,6 +227,10 @@ class ExactWorker:
             return Unavailable("the exact worker was closed")
         if process.end == KILLED:  # the kernel's way of saying that memory is short
             return BudgetExceeded("the exact worker was killed by the system; memory is short")
+        if process.end.startswith(NOT_STARTED):
+            return ResourcesShort(
+                f"the exact worker was {process.end}; free memory or processes, and ask again"
+            )
         return InternalError(f"the exact worker {process.end}")
 
     def _running(self) -> WorkerProcess:
@@ -240,7 +247,10 @@ class ExactWorker:
             what = f"{self._temp_dir}, the directory of spilled rows"
             raise failure(error, what, "make") from error
         SHARED_FORK_SERVER.add(self)
-        self._process = SHARED_FORK_SERVER.start(self._limits)
+        try:
+            self._process = SHARED_FORK_SERVER.start(self._limits)
+        except OSError as error:
+            raise _not_started(error) from error
         return self._process
 
     def _forget(self) -> None:
@@ -249,3 +259,10 @@ class ExactWorker:
             return
         process.kill()
         process.wait()
+
+
+def _not_started(error: OSError) -> ShedderError:
+    text = f"cannot start the process of exact answers: {error}"
+    if error.errno in SHORT_ERRNOS or error.errno == errno.EAGAIN:
+        return ResourcesShort(f"{text}; free descriptors, memory or processes, and ask again")
+    return Unavailable(text)

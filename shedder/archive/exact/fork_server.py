@@ -37,6 +37,7 @@ from typing import Any
 
 LENGTH = struct.Struct("<I")
 REQUEST_BYTES_MAX = 1 << 16
+NOT_STARTED = "not started"
 KILLED = f"killed by signal {signal.SIGKILL.value}"  # The kernel kills so when memory is short.
 
 
@@ -112,7 +113,7 @@ class ForkServer:
         try:
             process = os.fork()
         except OSError as error:
-            _tell(status, f"not started: {error}")
+            _tell(status, f"{NOT_STARTED}: {error.strerror}")
         else:
             if process == 0:
                 self._become_worker(limits, source, out, status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
@@ -18,21 +19,29 @@ from shedder.archive.exact import fork_server
 from shedder.archive.exact.fork_server import LENGTH
 from shedder.archive.exact.worker import WorkerLimits
 
+_FIRST_FREE = 3  # Smaller descriptors are stdin, stdout and stderr of a process that is started.
+
 
 class _Server:
     """A fork server: its process, and the socket to it."""
 
     def __init__(self) -> None:
-        self._control, theirs = socket.socketpair()
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603  (our own script)
-                [sys.executable, "-P", str(fork_server.__file__), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is for this process, which then closes the socket.
-            )
+        stderr = _inherited_stderr()
+        self._control, theirs = _socket_pair()
+        try:
+            with theirs:
+                self._process = subprocess.Popen(  # noqa: S603  (our own script)
+                    [sys.executable, "-P", str(fork_server.__file__), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stderr=stderr,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # Ctrl-C is for this process, which then disconnects.
+                )
+        except OSError:
+            self.disconnect()
+            raise
 
     @property
     def is_running(self) -> bool:
@@ -61,6 +70,33 @@ class _Server:
         self.disconnect()
         self._process.kill()
         self._process.wait()
+
+
+def _inherited_stderr() -> int | None:
+    """Return where a child's stderr goes: None, as here, or nowhere, if this process has none.
+
+    A process that has closed its stderr may have another file there, which no child inherits.
+    """
+    try:
+        return None if os.get_inheritable(2) else subprocess.DEVNULL
+    except OSError:
+        return subprocess.DEVNULL
+
+
+def _socket_pair() -> list[socket.socket]:
+    """Make two sockets that stdin, stdout and stderr of a child do not replace."""
+    found = list[socket.socket]()
+    one, two = socket.socketpair()
+    with one, two:
+        try:
+            for end in (one, two):
+                moved = fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
+                found.append(socket.socket(fileno=moved))
+        except OSError:
+            for made in found:
+                made.close()
+            raise
+    return found
 
 
 def _pipes(count: int) -> list[tuple[int, int]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
+import sys
 import threading
 
 import pytest
@@ -13,7 +15,7 @@ from shedder.archive.exact.client import ExactWorker
 from shedder.archive.exact.fork_server import KILLED
 from shedder.archive.exact.worker import ResultLimits, WorkerLimits
 from shedder.archive.exact.worker_process import SharedForkServer, WorkerProcess
-from shedder.errors import InternalError
+from shedder.errors import InternalError, ResourcesShort
 from tests.archive.child_processes import children, exact_worker_processes
 
 LIMITS = WorkerLimits(64 << 20, 1, "/nowhere", 1 << 20, 1 << 20)
@@ -86,6 +88,71 @@ def test_the_server_serves_a_process_with_many_open_descriptors(many_descriptors
     process = shared.start(LIMITS)
     process.stdin.close()
     assert ended(process) == "ended with status 0"
+
+
+@pytest.fixture
+def closed_standard_streams():
+    """Close stdin, stdout and stderr, so that the next descriptors are 0 to 2."""
+    kept = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 100) for each in range(3)]
+    os.closerange(0, 3)
+    yield
+    for number, each in enumerate(kept):
+        os.dup2(each, number)
+        os.close(each)
+
+
+@pytest.mark.parametrize("files", [0, 3])
+def test_the_server_serves_a_process_without_standard_streams(
+    closed_standard_streams, shared, files
+):
+    """Files that the process opens later may take their descriptors."""
+    for _ in range(files):
+        os.open(os.devnull, os.O_RDONLY)
+    process = shared.start(LIMITS)
+    process.stdin.close()
+    assert ended(process) == "ended with status 0"
+
+
+@pytest.mark.parametrize("free", [0, 1, 4])
+def test_a_worker_that_cannot_be_started_is_refused_and_can_be_started_later(tmp_path, free):
+    """Without descriptors there is no socket or pipe to the process."""
+    worker = ExactWorker(tmp_path / "exact", threads=1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = os.listdir("/proc/self/fd")
+    first = os.dup(0)
+    os.close(first)  # The least number that is free.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first + free, hard))
+    try:
+        with pytest.raises(ResourcesShort, match=r"Too many open files.*; free descriptors"):
+            worker.query("SELECT 1 AS n", [])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert os.listdir("/proc/self/fd") == before
+    assert worker.query("SELECT 1 AS n", [])["n"].to_pylist() == [1]
+    worker.close()
+
+
+@pytest.mark.parametrize("free", range(5))
+def test_a_server_that_cannot_be_started_keeps_no_descriptors(shared, free):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = os.listdir("/proc/self/fd")
+    first = os.dup(0)
+    os.close(first)  # The least number that is free.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first + free, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            shared.start(LIMITS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_server_without_an_interpreter_is_refused(shared, tmp_path, monkeypatch):
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(FileNotFoundError, match="python"):
+        shared.start(LIMITS)
+    assert os.listdir("/proc/self/fd") == before
 
 
 @pytest.mark.parametrize("free", range(6))
