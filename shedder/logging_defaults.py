@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 
@@ -20,7 +21,9 @@ def be_quiet() -> None:
                 structlog.processors.add_log_level,
                 structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=True),
                 structlog.processors.format_exc_info,
-                structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+                structlog.dev.ConsoleRenderer(
+                    colors=sys.stderr is not None and sys.stderr.isatty()
+                ),
             ],
             wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
             logger_factory=_to_stderr,
@@ -28,5 +31,8 @@ def be_quiet() -> None:
 
 
 def _to_stderr(*_: object) -> structlog.WriteLogger:
-    """Return a logger of the present stderr; a host may replace and close what stderr was."""
-    return structlog.WriteLogger(sys.stderr)
+    """Return a logger of the present stderr; a host may replace and close what stderr was.
+
+    A process that was started with a closed stderr has none: what it logs is left out.
+    """
+    return structlog.WriteLogger(io.StringIO() if sys.stderr is None else sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 
 import structlog
 
@@ -41,5 +42,17 @@ def test_a_traceback_shows_no_values_of_tuples():
                 structlog.get_logger("shedder.engine").error("query_failed", exc_info=error)
         assert "ValueError: 8" in stderr.getvalue()
         assert secret not in stderr.getvalue()
+    finally:
+        structlog.reset_defaults()
+
+
+def test_a_process_without_stderr_logs_nothing(monkeypatch):
+    """Python has None for a stderr that was closed when the process began: `2>&-`."""
+    structlog.reset_defaults()
+    monkeypatch.setattr(sys, "stderr", None)
+    try:
+        be_quiet()
+        logger = structlog.get_logger("shedder.archive")
+        assert logger.warning("first") is None
     finally:
         structlog.reset_defaults()
