@@ -132,7 +132,7 @@ class StreamDefinitions:
         with self._ddl:
             stream = self._core.stream(name)
             self._core.check_unused(stream)
-            self._check_unreferenced(name)
+            self.check_unreferenced(name)
 
             def forget() -> None:
                 self._checkpoints.forget_stream(stream.id)
@@ -142,7 +142,8 @@ class StreamDefinitions:
             self._checkpoints.end_begun()
             self._core.executor.call(forget).result()
 
-    def _check_unreferenced(self, name: str) -> None:
+    def check_unreferenced(self, name: str) -> None:
+        """Raise StreamInUse where a FOREIGN KEY of another stream references a stream or view."""
         others = (it.schema for it in self._core.streams.values() if it.schema.name != name)
         for each in others:
             if any(key.relation == name for key in each.foreign_keys):

@@ -119,7 +119,8 @@ class ViewControls:
         stays, as one without a view.
 
         Raises:
-          UnknownStream: there is no such view. StreamInUse: queries read it.
+          UnknownStream: there is no such view. StreamInUse: queries read it, or a FOREIGN KEY
+            references it.
         """
         self._lifetime.check_open()
         with self._ddl:
@@ -129,6 +130,7 @@ class ViewControls:
                 raise UnknownStream.from_message(f"no view {name!r}{is_stream}")
             stream = core.stream(name)
             core.check_unused(stream, as_view=True)
+            self._definitions.check_unreferenced(name)
             self._queries.drop_rows(core.rows.queries[name])
             self._definitions.drop_stream(name)
 

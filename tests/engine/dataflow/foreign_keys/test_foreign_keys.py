@@ -229,3 +229,18 @@ def test_keys_that_do_not_fit_are_refused_and_others_are_kept(tmp_path):
         db.execute(shown["fills"])
         db.execute("DROP STREAM fills")
         db.execute("DROP STREAM orders")
+
+
+def test_a_view_that_a_key_references_is_not_dropped_and_keeps_its_query(tmp_path):
+    with Engine.open(tmp_path / "d") as db:
+        db.execute("CREATE STREAM orders (ts TIMESTAMP, id BIGINT) TIMESTAMP BY ts")
+        db.execute("CREATE VIEW open_orders AS SELECT id FROM orders")
+        db.execute(
+            "CREATE STREAM fills (ts TIMESTAMP, id BIGINT) TIMESTAMP BY ts "
+            "FOREIGN KEY (id) REFERENCES open_orders (id) WITHIN 0 TUPLES"
+        )
+        with pytest.raises(StreamInUse, match="referenced by the FOREIGN KEY of 'fills'"):
+            db.execute("DROP VIEW open_orders")
+        assert [row["view"] for row in db.execute("SHOW VIEWS").rows()] == ["open_orders"]
+        db.execute("DROP STREAM fills")
+        db.execute("DROP VIEW open_orders")
