@@ -189,6 +189,19 @@ def test_the_limits_cannot_be_changed_by_a_query(worker):
         worker.query("SET memory_limit = '10GB'", [])
 
 
+def test_each_database_of_a_process_has_all_limits(worker, tmp_path):
+    """The fork server opens the first one, and queries of other files have others."""
+    files = [run_file(tmp_path, rows(number), f"{number}-{number}.parquet") for number in (1, 2, 3)]
+    names = "memory_limit", "max_temp_directory_size", "threads", "TimeZone", "lock_configuration"
+    settings = ", ".join(f"current_setting('{name}') AS {name}" for name in names)
+    found = [
+        worker.query(f"SELECT {settings}, key FROM stream", [stream([file])]).to_pylist()[0]
+        for file in files
+    ]
+    limits = dict(zip(names, ("90.0 MiB", "1.0 MiB", 1, "UTC", True), strict=True))
+    assert found == [limits | {"key": number} for number in (1, 2, 3)]
+
+
 @pytest.mark.slow
 def test_a_query_past_its_deadline_is_killed_and_the_next_one_answered(worker):
     with pytest.raises(DeadlineExceeded, match=r"0\.3 s"):

@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,17 @@ def test_each_process_ends_by_itself_and_the_others_go_on(shared):
     assert three.is_running
     three.kill()
     assert ended(three) == KILLED
+
+
+def test_the_database_that_processes_inherit_has_no_threads(shared):
+    """A fork copies none. The thread of jemalloc has handlers that make it safe to fork."""
+    before = set(children(os.getpid()))
+    process = shared.start(LIMITS)
+    [server] = set(children(os.getpid())) - before
+    process.stdin.close()
+    assert ended(process) == "ended with status 0"  # So the server has loaded everything.
+    threads = [path for path in Path(f"/proc/{server}/task").iterdir() if path.name != str(server)]
+    assert {(path / "comm").read_text().strip() for path in threads} <= {"jemalloc_bg_thd"}
 
 
 def test_processes_are_started_and_killed_by_several_threads(shared):
