@@ -185,8 +185,8 @@ class StreamRows:
     def absorb(self, other: StreamRows) -> None:
         """Have the columns, indexes and older rows of a store of the same stream, too.
 
-        Both have come to one instant, so their newest rows are the same. What a row of one of
-        them lacks is NULL: no reader of that store asks for it.
+        Both have come to one instant, and have the same rows as far as readers of both need them.
+        What a row of one of them lacks is NULL: no reader of that store asks for it.
         """
         assert self.as_of_us == other.as_of_us, (self.as_of_us, other.as_of_us)
         with self.lock, other.lock:
@@ -195,22 +195,25 @@ class StreamRows:
                 for each in (self, other)
             )
             is_known = all(name in ours and ours[name] <= us for name, us in theirs.items())
-            if is_known and len(other) <= len(self) and self._chains.keys() >= other._chains.keys():
+            needed = self._needed_rows(), other._needed_rows()
+            if is_known and needed[1] <= needed[0] and self._chains.keys() >= other._chains.keys():
                 return
-            size = max(len(self), len(other))
+            size = max(needed)
+            newest, others = zip((self.rows, other.rows), needed, strict=True)
             fields = {it.name: it for it in (*self.rows.schema, *other.rows.schema)}
             schema = pa.schema(list(fields.values()))
             columns = [
-                _ending(self.rows, other.rows, name, size)
+                _ending(newest, others, name, size)
                 if ours.get(name, NEVER_US) <= theirs.get(name, NEVER_US)
-                else _ending(other.rows, self.rows, name, size)
+                else _ending(others, newest, name, size)
                 for name in schema.names
             ]
             self._complete_us = {
                 name: min(ours.get(name, NEVER_US), theirs.get(name, NEVER_US))
                 for name in schema.names
             }
-            ts_us = max(self.ts_us, other.ts_us, key=len)
+            longer = self if needed[0] == size else other
+            ts_us = longer.ts_us[len(longer) - size :]
             chains = (*self._chains, *other._chains)
             self.rows = RowStore(schema)
             self._chains = {keys: KeyChains(keys) for keys in chains}
@@ -265,6 +268,11 @@ class StreamRows:
                 self.rows.append(pa.RecordBatch.from_arrays(columns, schema=self.rows.schema))
         if not readers:
             self._ts, self._size = np.empty(_ROWS_MIN, np.int64), 0
+
+    def _needed_rows(self) -> int:
+        """Return how many of the newest rows some reader needs."""
+        since_us = min((each.needs_from_us for each in list(self._readers)), default=NEVER_US)
+        return self._size - int(np.searchsorted(self.ts_us, since_us))
 
     def _drop_oldest(self) -> None:
         since_us = min((each.needs_from_us for each in list(self._readers)), default=None)
@@ -329,15 +337,21 @@ class WindowReader:
         return self.length.needs_from_us(self.as_of_us)
 
 
-def _ending(rows: RowStore, other: RowStore, name: str, size: int) -> pa.Array[Any]:
-    """A column of so many rows, whose newest ones are those of one store, or of both."""
+def _ending(
+    base: tuple[RowStore, int], other: tuple[RowStore, int], name: str, size: int
+) -> pa.Array[Any]:
+    """A column of so many rows, whose newest ones are those of one store, or of both.
+
+    base, other: each a store's rows, and how many of the newest ones count.
+    """
+    (rows, count), (others, others_count) = base, other
     parts: list[Any] = []
-    lacking = size - len(rows)
-    field = rows.schema.field(name)
-    if lacking and name in other.schema.names and rows is not other:
-        place = other.schema.names.index(name)
-        parts.append(other.take_column(place, np.arange(lacking)))
+    lacking = size - count
+    place = rows.schema.names.index(name)
+    if lacking and name in others.schema.names:
+        oldest = np.arange(len(others) - others_count, len(others) - count)
+        parts.append(others.take_column(others.schema.names.index(name), oldest))
     elif lacking:
-        parts.append(pa.nulls(lacking, cast(Any, field.type)))
-    parts.append(rows.take_column(rows.schema.names.index(name), np.arange(len(rows))))
+        parts.append(pa.nulls(lacking, cast(Any, rows.schema.field(name).type)))
+    parts.append(rows.take_column(place, np.arange(len(rows) - count, len(rows))))
     return pa.concat_arrays(parts)

@@ -139,8 +139,18 @@ class RowInput:
         )
         if mine != its:
             return False
-        reaches_back = span_us and any(each._needs_unread(from_us) for each in (self, other))
-        if reaches_back and self.from_position != other.from_position:
+        if not span_us:  # Of the past, nothing is needed.
+            ours, theirs = (each.late_rows.since(from_us) for each in (self, other))
+            return np.array_equal(ours.positions, theirs.positions)
+        return self.has_rows_of(other, from_us)
+
+    def has_rows_of(self, other: RowInput, from_us: int | None) -> bool:
+        """Return whether both read the same tuples with event times from an instant on.
+
+        from_us: None: all tuples.
+        """
+        lacks_past = any(each._needs_unread(from_us) for each in (self, other))
+        if lacks_past and self.from_position != other.from_position:
             return False
         ours, theirs = (each.late_rows.since(from_us) for each in (self, other))
         return np.array_equal(ours.positions, theirs.positions)

@@ -21,6 +21,7 @@ from shedder.engine.dataflow.row_limits import RowLimits
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.row_writer import RowWriter
+from shedder.engine.dataflow.store_agreement import stores_agree
 from shedder.errors import BudgetExceeded, RowQueryFailed
 from shedder.queries.answers.answer import Answer
 from shedder.streams.batches import TIME_MIN_US
@@ -111,9 +112,17 @@ class StandingRowQueries:
         self._share(query)
 
     def _share(self, query: RowQuery) -> None:
-        """Let a query read the operators of others that read a stream of it."""
-        for other in self._readers_of(query):
-            query.guard(partial(query.share_with, other))
+        """Let a query read the operators of others that read a stream of it.
+
+        Queries that share the tuples of a stream share a store of its rows. So a query shares
+        nothing with the others of a query in which other tuples were late.
+        """
+        readers = self._readers_of(query)
+        apart = {it.name: it for it in readers if not stores_agree(query, it)}
+        parts = {id(part) for each in apart.values() for part in each.shared_parts}
+        for other in readers:
+            if other.name not in apart and parts.isdisjoint(map(id, other.shared_parts)):
+                query.guard(partial(query.share_with, other))
 
     def _is_shared_out_of_step(self, query: RowQuery) -> bool:
         """Return whether a query of several streams shares state with one that may go on apart."""

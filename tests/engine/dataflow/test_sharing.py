@@ -173,6 +173,35 @@ def test_store_of_a_query_that_read_less_of_the_past_does_not_replace_that_of_a_
     assert shown[0] == shown[1]
 
 
+def test_store_without_late_tuples_is_not_read_by_a_query_that_has_them(tmp_path):
+    """The tuple of 10 ms comes 10 ms too late for the older query, and before the new one."""
+    texts = {"old": joined("id", LONG), "new": joined("id", LONG), "same": joined("kind", LONG)}
+    shown = list[dict[str, list[tuple[int, ...]]]]()
+    for together in (False, True):
+        shown.append({})
+        for names in [list(texts)] if together else [[name] for name in texts]:
+            with Engine.open(tmp_path / "".join(names) / str(together)) as db:
+                db.execute(CREATE)
+                for name in names:
+                    if name == "old":
+                        db.register(name, texts[name])
+                db.push("s", batch([(1_000 * at, at, at % 3) for at in range(20)]))
+                db.heartbeat("s", START_US + 20_000)
+                db.push("s", batch([(10_000, 100, 1)]))
+                for name in names:
+                    if name != "old":
+                        db.register(name, texts[name])
+                db.push("s", batch([(20_000, 25, 1)]))
+                db.heartbeat("s", START_US + 20_500)
+                for name in names:
+                    table = db.query(name).answer().table
+                    rows = zip(*(it.to_pylist() for it in table.columns), strict=True)
+                    shown[-1][name] = sorted(rows)
+                if together:
+                    assert [sharers(db, name) for name in texts] == [set(), {"same"}, {"new"}]
+    assert shown[0] == shown[1]
+
+
 def test_a_query_that_fails_alone_leaves_the_operators_to_the_others(tmp_path):
     """The aggregate of the first query exceeds its limit; the shared window goes on."""
     settings = Settings(row_query_bytes_max=1 << 20)
