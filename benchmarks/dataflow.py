@@ -129,14 +129,13 @@ def plans() -> dict[str, tuple[Plan, str]]:
 def own(plan: Plan, aliases: str) -> float:
     """Tuples per second of CPU, while the windows are full."""
     flow = dataflow(plan)
-    places = np.zeros(BATCH_ROWS, np.int64)
     spent = 0.0
     for step in range(STEPS):
         first = step * BATCH_ROWS
         batches = {alias: batch(ord(alias), first) for alias in aliases}
         began = time.process_time()
         for alias, rows in batches.items():
-            flow.push(alias, rows, first, places)
+            flow.push(alias, rows, first)
         flow.advance(dict.fromkeys(aliases, first + BATCH_ROWS))
         if step >= STEPS // 2:
             spent += time.process_time() - began
@@ -265,7 +264,7 @@ def own_warm(plan: Plan, aliases: str) -> None:
     """Compile the kernels of a plan."""
     flow = dataflow(plan)
     for alias in aliases:
-        flow.push(alias, batch(0, 0), 0, np.zeros(BATCH_ROWS, np.int64))
+        flow.push(alias, batch(0, 0), 0)
     flow.advance(dict.fromkeys(aliases, BATCH_ROWS))
 
 

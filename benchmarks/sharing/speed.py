@@ -22,21 +22,27 @@ from shedder.cql.plans.logical_plan import (
     WindowOf,
 )
 from shedder.cql.statements.statement import ColumnDefinition, RangeWindow
+from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.dataflow import Dataflow
 from shedder.dataflow.sharing.source_graph import Agrees
 
 KEYS = 30_000
 WINDOW = 30_000  # Tuples and microseconds: one tuple a microsecond.
 BATCH_ROWS = 4_096
+TABLE_ROWS = 1_000
 STEPS = 16  # The windows are full after 8 of them; the rest is measured.
 COUNTS = (1, 10, 100)
 _BIGINT = ColumnType.BIGINT
+TABLE = TableSchema(
+    "c", tuple(ColumnDefinition(name, _BIGINT, False) for name in ("k", "n")), ("k",)
+)
 
 NOTES = (
     f"Windows of {WINDOW:,} tuples with {KEYS:,} uniform keys; batches of {BATCH_ROWS:,} rows.",
     "Bytes are those of all operators and waiting tuples; what several queries read counts once.",
     "CPU is that of pushes and steps of all queries in one thread, for each tuple of each stream.",
     "Rows that are kept for subscribers, and current relations, are not measured.",
+    f"The table c has {TABLE_ROWS:,} rows and is not RETROACTIVE; each query has its own versions.",
     "In the last row, six queries have aggregates of their own over one window of rows.",
 )
 
@@ -54,6 +60,16 @@ def joined(number: int, other: str = "s", key: str = "k", size: int = WINDOW) ->
     keys = (Column(f"{left}.{key}", _BIGINT), Column(f"{right}.{key}", _BIGINT))
     condition = Call(Op.EQ, keys, ColumnType.BOOLEAN)
     return Join(JoinKind.INNER, window(left, "r", size), window(right, other, size), condition)
+
+
+def with_table(number: int) -> Plan:
+    """r joined with s, and that with the rows of c."""
+    alias = f"c{number}"
+    columns = tuple(ColumnDefinition(f"{alias}.{name}", _BIGINT, False) for name in ("k", "n"))
+    keys = (Column(f"a{number}.k", _BIGINT), Column(f"{alias}.k", _BIGINT))
+    condition = Call(Op.EQ, keys, ColumnType.BOOLEAN)
+    table = Scan("c", alias, RelationKind.TABLE, columns, None)
+    return Join(JoinKind.INNER, joined(number), table, condition)
 
 
 def with_third(number: int) -> Plan:
@@ -95,7 +111,13 @@ def batch(stream: str, first: int) -> pa.RecordBatch:
 
 def measured(plans: list[Plan], *, shares: bool) -> tuple[int, float]:
     """Return bytes with full windows, and CPU ns for each tuple of each stream."""
-    flows = [Dataflow(BoundRelational("", each, ()), state_bytes_max=1 << 34) for each in plans]
+    flows = [
+        Dataflow(BoundRelational("", each, ()), state_bytes_max=1 << 34, tables={"c": TABLE})
+        for each in plans
+    ]
+    rows = pa.array(np.arange(TABLE_ROWS))
+    for versions in (each for flow in flows for each in flow.versions.values()):
+        versions.upsert(pa.RecordBatch.from_arrays([rows, rows], names=["k", "n"]), 0)
     for at, flow in enumerate(flows if shares else ()):
         for other in flows[:at]:
             flow.share_with(other, _agree(flow, other))
@@ -135,6 +157,8 @@ def cases() -> dict[str, list[Plan]]:
         "r join s with windows of 1, 1/2 and 1/4": [
             joined(at, size=WINDOW >> at) for at in range(3)
         ],
+        "10 x r join s, each joined with c": [with_table(at) for at in range(10)],
+        "r join s, and the same joined with c": [joined(0), with_table(1)],
         "6 aggregates over one window": [aggregated(at) for at in range(6)],
     }
 

@@ -16,8 +16,8 @@ the stream. It holds the tuples until the watermark passes them, and counts late
 `advance` gives all changes up to the least watermark. They do not depend on how tuples were cut
 into batches, nor on their order within the lateness.
 
-A query with tables has `versions`, by alias: put each change there at its place, before the tuples
-behind it are pushed with this place. The places of a table in `corrects` are instants: put each
+A query with tables has `versions`, by alias: put each change there at its place, `places.next`,
+before the tuples behind it are released. The places of a table in `corrects` are instants: put each
 change at one that `as_of_us` has not reached.
 
 If the query is a relation (`is_stream` is false), feed the changes to a sink:
@@ -71,14 +71,13 @@ from shedder.dataflow.plan_properties import scan_schema
 from shedder.dataflow.planner import graph_of
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
-from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.sampled_joins.sampled_join_aggregates import SampledJoinAggregates
 from shedder.dataflow.sharing.shared_source import StreamSource
 from shedder.dataflow.sharing.source_graph import Agrees, SourceGraph
 from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_changes import TableChanges
 from shedder.dataflow.tables.table_join import TableJoin
-from shedder.dataflow.tables.table_side import PLACE
+from shedder.dataflow.tables.table_places import TablePlaces
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.dataflow.whole_relation import WholeRelation
@@ -91,6 +90,7 @@ class Dataflow:
 
     corrects: aliases of tables whose changes correct earlier rows.
     source_graph: the operators, and what they share with other dataflows.
+    places: of the changes of tables that do not correct earlier rows.
     """
 
     def __init__(
@@ -130,7 +130,8 @@ class Dataflow:
         plan, self.negation_choices = placed_negations(plan, statistics or {})
         plan, self._readers = with_shared_windows(plan) if shares_windows else (plan, {})
         plan = with_needed_columns(plan)
-        graph = graph_of(plan, state_bytes_max, clock_ns, tables, expiry)
+        self.places = TablePlaces()
+        graph = graph_of(plan, state_bytes_max, clock_ns, tables, expiry, self.places)
         self._clock_ns = clock_ns
         self._state_bytes_max = state_bytes_max
         scans = {it.alias: it for it in scans_of(plan) if it.kind is RelationKind.STREAM}
@@ -214,7 +215,6 @@ class Dataflow:
         alias: str,
         batch: pa.RecordBatch,
         positions: int | NDArray[np.int64],
-        places: NDArray[np.int64] | None = None,
     ) -> int:
         """Take a batch of the stream behind an alias; return how many tuples were late.
 
@@ -222,7 +222,6 @@ class Dataflow:
           alias: one of `sources`.
           batch: has at least the columns of the source and its event time, without NULL.
           positions: of the first tuple, or of each tuple.
-          places: of each tuple, among the changes of the query's tables; None: it reads none.
 
         Raises:
           BudgetExceeded: the tuples that wait need more than `state_bytes_max`.
@@ -235,8 +234,7 @@ class Dataflow:
             share, seed = self._samples[alias]
             kept = np.flatnonzero(sampled(positions, seed=seed, share=share))
             batch, positions = batch.take(pa.array(kept, pa.int64())), positions[kept]
-            places = None if places is None else places[kept]
-        late = self.source_graph.push(alias, batch, positions, places)
+        late = self.source_graph.push(alias, batch, positions)
         self._check_size()
         return late
 
@@ -273,17 +271,10 @@ class Dataflow:
 
         None: there is no such tuple, or its place is not needed.
         """
-        name = f"{PLACE}{alias}"
-        holders: list[ReorderBuffer | NewestRows] = [
-            node.operator
-            for node in self._graph.nodes
-            if isinstance(node.operator, NewestRows) and name in node.operator.schema.names
-        ]
-        buffer = self.source_graph.buffers.get(alias)
-        if buffer is not None and name in buffer.schema.names:
-            holders.append(buffer)
-        found = (each.least(name) for each in holders)
-        return min((place for place in found if place is not None), default=None)
+        position = self.source_graph.least_position(alias)
+        if position is None:
+            return None
+        return int(self.places.of(alias, np.array([position]))[0])
 
     # --- sharing with other queries --------------------------------------------------------------
 

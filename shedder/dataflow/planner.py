@@ -61,13 +61,15 @@ from shedder.dataflow.sums.grouped_aggregates import (
 )
 from shedder.dataflow.tables.table_changes import TableChanges
 from shedder.dataflow.tables.table_join import TableJoin, TableJoinSpec
+from shedder.dataflow.tables.table_places import TablePlaces
 from shedder.dataflow.tables.table_side import (
-    PLACE,
     PlacingStreams,
     Steps,
     columns_of_steps,
+    is_position,
     not_in_tests,
     placing,
+    position_name,
     reads_versions,
     table_side,
 )
@@ -83,6 +85,7 @@ def graph_of(
     clock_ns: Callable[[], int],
     tables: Mapping[str, TableSchema] = MappingProxyType({}),
     expiry: Expiry = Expiry.PATTERN,
+    places: TablePlaces | None = None,
 ) -> Graph:
     """The operators of a plan.
 
@@ -91,6 +94,7 @@ def graph_of(
       bytes_max: of the rows that one operator makes in one step.
       clock_ns: measures operators.
       tables: that it reads, by name.
+      places: of the changes of tables; None: the plan reads none.
       expiry: of rows in time windows. Plans with tables, FIRST, LAST or CONFIDENCE have PATTERN.
 
     Raises:
@@ -100,7 +104,7 @@ def graph_of(
         expiry = Expiry.PATTERN
     nodes = GraphNodes(bytes_max, expiry)
     arriving = arriving_side(plan) if expiry is Expiry.PATTERN else None
-    planner = _Planner(nodes, tables, expiry, arriving)
+    planner = _Planner(nodes, tables, places or TablePlaces(), expiry, arriving)
     planner.add(plan)
     plans = planner.plans
     if arriving is not None:  # Its counts are of this query alone.
@@ -120,11 +124,13 @@ class _Planner:
     """Adds nodes for the nodes of a plan.
 
     expiry: of rows in time windows. arriving: of the plan's only join, as of `EquiJoin`.
-    placed: aliases of streams whose tuples have their places in a column. plans: as of `Graph`.
+    placed: aliases of streams whose tuples have their positions in a column. plans: as of `Graph`.
+    places: of the changes of tables.
     """
 
     nodes: GraphNodes
     tables: Mapping[str, TableSchema]
+    places: TablePlaces
     expiry: Expiry
     arriving: ArrivingSide | None = None
     versions: dict[str, TableVersions] = field(default_factory=dict)
@@ -165,9 +171,9 @@ class _Planner:
                 return self.nodes.filtered(condition, self.add(source))
             case Project(input=source, outputs=outputs):
                 at = self.add(source)
-                hidden = [name for name in self.nodes[at].schema.names if name.startswith(PLACE)]
-                places = tuple(Output(name, Column(name, ColumnType.BIGINT)) for name in hidden)
-                return self.nodes.projected(outputs + places, at)
+                hidden = [name for name in self.nodes[at].schema.names if is_position(name)]
+                positions = tuple(Output(name, Column(name, ColumnType.BIGINT)) for name in hidden)
+                return self.nodes.projected(outputs + positions, at)
             case Aggregated() | Distinct() | SetOperation() | ToStream() if self.placed:
                 raise _later("a table joined with rows of GROUP BY, DISTINCT or a set operation")
             case Aggregated():
@@ -188,7 +194,7 @@ class _Planner:
             raise _later(f"rows of the table {scan.relation}, which is not RETROACTIVE, alone")
         schema = scan_schema(scan)
         if scan.alias in self.placed:
-            schema = schema.append(pa.field(PLACE + scan.alias, pa.int64()))
+            schema = schema.append(pa.field(position_name(scan.alias), pa.int64()))
         return self.nodes.add(None, (), schema, MONOTONIC, scan.alias)
 
     def _changing(self, scan: Scan) -> int:
@@ -268,16 +274,15 @@ class _Planner:
         node = self.nodes[left]
         if matches.right is not None:
             steps = (*steps, WhereFilter(matches.right))
-        hidden = {PLACE + alias for alias in streams.every - self.placed}
+        hidden = set(map(position_name, streams.every - self.placed))
         kept = tuple(name for name in node.schema.names if name not in hidden)
         named, every = (
-            tuple(PLACE + alias for alias in sorted(aliases))
-            for aliases in (streams.named, streams.every)
+            tuple(map(position_name, sorted(aliases))) for aliases in (streams.named, streams.every)
         )
         spec = TableJoinSpec(
             kind, matches.keys, matches.left, matches.rest, named, every, kept, steps
         )
-        operator = TableJoin(spec, node.schema, versions, self.nodes.bytes_max)
+        operator = TableJoin(spec, node.schema, versions, self.places, self.nodes.bytes_max)
         return self.nodes.add(operator, (left,), operator.schema, node.label)
 
     def _not_in_table(

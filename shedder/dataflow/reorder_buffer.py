@@ -17,10 +17,14 @@ class ReorderBuffer:
     """Tuples that the watermark has not passed, as sorted batches. schema: of the tuples.
 
     Batches that wait are merged by powers of two, so they are few, also of small pushes.
+
+    position_name: of a column with the positions of tuples, behind the others when they are
+      released; None: there is none.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, position_name: str | None = None) -> None:
         self.schema = schema
+        self.position_name = position_name
         self._held: list[Held] = []
         self._closed_us: int | None = None  # A tuple before this event time is late.
 
@@ -54,10 +58,21 @@ class ReorderBuffer:
         """Accept no more tuples with event time before the watermark of the stream."""
         self._closed_us = watermark_us
 
-    def least(self, name: str) -> int | None:
-        """Return the least value of a column of the tuples that wait; None: there is no tuple."""
-        columns = (batch.column(name) for batch, _, _ in self._held)
-        return min((int(each.to_numpy().min()) for each in columns), default=None)
+    def add_positions(self, name: str) -> None:
+        """Release positions, too, from now on, in a column with this name."""
+        self.position_name = name
+
+    @property
+    def released_schema(self) -> pa.Schema:
+        """Columns of the tuples when they are released."""
+        if self.position_name is None:
+            return self.schema
+        return self.schema.append(pa.field(self.position_name, pa.int64()))
+
+    @property
+    def least_position(self) -> int | None:
+        """The least position of the tuples that wait; None: there is no tuple."""
+        return min((int(at.min()) for _, _, at in self._held), default=None)
 
     def release(self, as_of_us: int) -> ChangeBatch:
         """The tuples with event time before an instant, in order."""
@@ -71,8 +86,11 @@ class ReorderBuffer:
                 waiting.append((batch.slice(cut), ts[cut:], at[cut:]))
         self._held = waiting
         if not ready:
-            return ChangeBatch.empty(self.schema)
-        columns, ts, _ = ready[0] if len(ready) == 1 else _merged(ready)
+            return ChangeBatch.empty(self.released_schema)
+        columns, ts, at = ready[0] if len(ready) == 1 else _merged(ready)
+        if self.position_name is not None:
+            arrays = [*columns.columns, pa.array(at)]
+            columns = pa.RecordBatch.from_arrays(arrays, schema=self.released_schema)
         return ChangeBatch.of_tuples(columns, ts)
 
     def _merge_waiting(self) -> None:

@@ -17,6 +17,7 @@ from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.dataflow import Dataflow
 from shedder.dataflow.tables.table_changes import TableChanges
+from shedder.dataflow.tables.table_places import Reached
 from shedder.dataflow.tables.table_versions import TableVersions
 from tests.dataflow.worlds import batch_of, equal, rows_of, scan
 
@@ -69,10 +70,11 @@ def test_tuples_that_wait_join_old_versions_while_others_are_forgotten(kind):
     expected: list[tuple[object, ...]] = []
     places: list[int] = []
     got: list[tuple[object, ...]] = []
-    place = sizes = 0
+    changes = sizes = 0
     for ts in range(160):
         for _ in range(15):
-            place += 1
+            changes += 1
+            place = flow.places.next({"a": Reached(ts, None)})
             keys = random.sample(range(6), 3)
             if random.random() < 0.2:
                 now = {key: name for key, name in now.items() if key not in keys}
@@ -82,7 +84,7 @@ def test_tuples_that_wait_join_old_versions_while_others_are_forgotten(kind):
                 now = {**now, **rows}
                 flow.versions["t"].upsert(upserted(rows), place)
         key = random.choice([None, *range(6)])
-        flow.push("a", batch_of([(ts, ts, (key, 1, "", 0.0, ts))]), ts, np.array([place]))
+        flow.push("a", batch_of([(ts, ts, (key, 1, "", 0.0, ts))]), ts)
         places.append(place)
         if key in now or kind is JoinKind.LEFT:
             name = now.get(key)
@@ -94,7 +96,7 @@ def test_tuples_that_wait_join_old_versions_while_others_are_forgotten(kind):
     got += rows_of(flow.advance({"a": 1_000}).columns.select(["a.ts", "t.name", "t.k"]))
     assert got == expected
     assert flow.versions["t"].generation > 3
-    assert sizes < 3_000 < 3 * place
+    assert sizes < 3_000 < 3 * changes
 
 
 @pytest.mark.parametrize("kind", [JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI])
@@ -105,11 +107,11 @@ def test_joins_by_the_primary_key_find_the_version_of_each_place(kind, by_name):
     by_name: the name is a second key of the join, so older versions are first in their chains.
     """
     random = Random(83)
-    flow, now, place = joined(kind, by_name=by_name), dict[int, str](), 0
+    flow, now, pushed = joined(kind, by_name=by_name), dict[int, str](), 0
     for step in range(120):
         tuples, expected = [], []
         for _ in range(random.choice([1, 4])):
-            place += 1
+            place = flow.places.next({"a": Reached(pushed + len(tuples), None)})
             keys = random.sample(range(8), 3)
             if step % 40 > 30 and random.random() < 0.3:
                 now = {key: name for key, name in now.items() if key not in keys}
@@ -120,7 +122,7 @@ def test_joins_by_the_primary_key_find_the_version_of_each_place(kind, by_name):
                 flow.versions["t"].upsert(upserted(rows), place)
             for _ in range(random.choice([0, 2, 9])):
                 key, name = random.choice([None, *range(9)]), random.choice("xy")
-                tuples.append((step, len(tuples), (key, 1, name, 0.0, step), place))
+                tuples.append((step, len(tuples), (key, 1, name, 0.0, step)))
                 found = key in now and (not by_name or now[key] == name)
                 pair = (key, key, now[key]) if found else (key, None, None)
                 if kind in (JoinKind.SEMI, JoinKind.ANTI):
@@ -128,8 +130,8 @@ def test_joins_by_the_primary_key_find_the_version_of_each_place(kind, by_name):
                 elif found or kind is JoinKind.LEFT:
                     expected.append(pair)
         if tuples:
-            places = np.array([each[3] for each in tuples])
-            flow.push("a", batch_of([each[:3] for each in tuples]), 9 * step, places)
+            flow.push("a", batch_of(tuples), pushed)
+            pushed += len(tuples)
         made = flow.advance({"a": step + 1}).columns
         names = [name for name in ("a.k", "t.k", "t.name") if name in made.schema.names]
         assert rows_of(made.select(names)) == expected

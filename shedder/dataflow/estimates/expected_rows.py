@@ -33,7 +33,7 @@ from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.sums.grouped_aggregates import GroupedAggregates
-from shedder.dataflow.tables.table_side import PLACE
+from shedder.dataflow.tables.table_side import is_position
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.window_lifetimes import WindowLifetimes
 
@@ -135,9 +135,9 @@ def _tuples(node: Node, statistics: Mapping[str, StreamStatistics]) -> EdgeRows 
     if known is None or not known.sample.num_rows:
         return None
     prefix = f"{node.alias}."
-    places = pa.array(_times(known.sample))  # No estimate depends on the places of tuples.
+    zeros = pa.array(_times(known.sample))  # No estimate depends on the positions of tuples.
     columns = [
-        places if name.startswith(PLACE) else known.sample.column(name.removeprefix(prefix))
+        zeros if is_position(name) else known.sample.column(name.removeprefix(prefix))
         for name in node.schema.names
     ]
     sample = pa.RecordBatch.from_arrays(columns, schema=node.schema).slice(0, _SAMPLE_ROWS_MAX)

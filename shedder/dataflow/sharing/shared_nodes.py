@@ -18,9 +18,12 @@ import pyarrow as pa
 from shedder.cql.plans.subplans import Subplan
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.graph import Node, NodeWork, PartedOperator
+from shedder.dataflow.rows_window import NewestRows
+from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.sharing.evaluated_once import EvaluatedOnce
 from shedder.dataflow.sharing.shared_source import SharedSource
 from shedder.dataflow.step_parts import Parts, finished
+from shedder.dataflow.tables.table_side import is_position, position_name
 
 
 class SharedNode:
@@ -111,6 +114,39 @@ class SharedNode:
         for reader in self.readers:
             reader.receive(as_of_us, made)
 
+    @property
+    def may_add_positions(self) -> bool:
+        """Return whether it gives the tuples of one stream, below conditions alone."""
+        if self.source is not None:
+            return True
+        return isinstance(self.node.operator, WhereFilter) and self.inputs[0].may_add_positions
+
+    def add_positions(self) -> str:
+        """Give the positions of tuples, too, behind all columns; return the name of the column.
+
+        The tuples that come are those of one stream, as of `may_add_positions`.
+        """
+        if self.source is not None:
+            assert self.node.alias is not None
+            name = position_name(self.node.alias)
+            self.source.buffer.add_positions(name)
+        else:
+            name = self.inputs[0].add_positions()
+        schema = self.node.schema.append(pa.field(name, pa.int64()))
+        self.node = replace(self.node, schema=schema)
+        return name
+
+    def least(self, name: str) -> int | None:
+        """Return the least value of a column of positions that wait or that ROWS windows hold."""
+        if self.source is not None:
+            return self.source.buffer.least_position
+        if isinstance(self.node.operator, NewestRows):
+            found = [self.node.operator.least(name)]
+        else:
+            found = []
+        found += [each.least(name) for each in self.inputs if name in each.schema.names]
+        return min((it for it in found if it is not None), default=None)
+
     def leave(self, graph: object) -> None:
         """Forget a graph; without graphs, the node reads nothing any more."""
         self.graphs.discard(graph)
@@ -172,6 +208,26 @@ class SharedReader:
     def has_rows_of(self, other: SharedReader) -> bool:
         """Return whether another reader has the same columns of the same node."""
         return self.shared is other.shared and self._places == other._places
+
+    @property
+    def may_add_positions(self) -> bool:
+        """Return whether no changes wait without positions, and the node can add them."""
+        return not self.backlog_bytes and not self._ready and self.shared.may_add_positions
+
+    def add_positions(self) -> str:
+        """Have the positions of tuples, too, as `SharedNode.add_positions`."""
+        names = self.shared.node.schema.names
+        name = names[-1] if is_position(names[-1]) else self.shared.add_positions()
+        self.schema = self.schema.append(pa.field(name, pa.int64()))
+        self._places = (*self._places, self.shared.node.schema.names.index(name))
+        return name
+
+    def least(self, name: str) -> int | None:
+        """Return the least value of a column of positions that wait, here or below."""
+        waiting = [changes for _, changes in self._waiting] + self._ready
+        found = [int(it.columns.column(name).to_numpy().min()) for it in waiting if len(it)]
+        below = self.shared.least(self.column_below(name))
+        return min(found + ([] if below is None else [below]), default=None)
 
     def joined(self) -> SharedReader:
         """Get the changes of the node from now on; return this reader."""

@@ -17,13 +17,15 @@ from shedder.cql.plans.logical_plan import Plan, RelationKind, scans_of
 from shedder.cql.plans.subplans import Subplan, covers, subplan_of
 from shedder.dataflow.graph import ChangeOperator, Graph, Node, NodeWork
 from shedder.dataflow.reorder_buffer import ReorderBuffer
+from shedder.dataflow.rows_window import NewestRows
+from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.sharing.shared_nodes import SharedNode, SharedReader, shared_below
 from shedder.dataflow.sharing.shared_source import SharedSource, StreamSource
 from shedder.dataflow.sharing.store_readers import aggregate_stored, read_stores, readers_of
 from shedder.dataflow.step_parts import finished
 from shedder.dataflow.stores.stream_rows import StreamRows
 from shedder.dataflow.tables.table_changes import TableChanges
-from shedder.dataflow.tables.table_side import PLACE
+from shedder.dataflow.tables.table_side import is_position, position_name, stream_of_position
 from shedder.dataflow.whole_relation import WholeRelation
 
 Agrees = Callable[[str, str, Plan], bool]
@@ -69,7 +71,7 @@ class SourceGraph:
         self.shared_nodes: tuple[SharedNode, ...] = ()
         self.as_of_us: int | None = None
         schemas = {node.alias: node.schema for node in graph.nodes}
-        self.buffers = {alias: ReorderBuffer(schemas[alias]) for alias in scanned}
+        self.buffers = {alias: _buffer(schemas[alias]) for alias in scanned}
         self._sources = dict(sources)
         self._shared_sources: dict[str, SharedSource] = {}
         self._clock_ns = clock_ns
@@ -126,7 +128,6 @@ class SourceGraph:
         alias: str,
         batch: pa.RecordBatch,
         positions: NDArray[np.int64],
-        places: NDArray[np.int64] | None,
     ) -> int:
         """Have tuples of an alias wait; return how many were late. As of `Dataflow.push`."""
         late = 0
@@ -138,13 +139,25 @@ class SourceGraph:
         began_ns = self._clock_ns()
         ts_us = batch.column(source.time_column).view(pa.int64()).to_numpy()
         arrays = [batch.column(name) for name in source.columns]
-        if len(buffer.schema) > len(arrays):  # A column of places is behind those of the stream.
-            assert places is not None
-            arrays.append(pa.array(places, pa.int64()))
         rows = pa.RecordBatch.from_arrays(arrays, schema=buffer.schema)
         late = buffer.push(rows, ts_us, positions)
         self.work_of(alias).add(batch.num_rows - late, 0, self._clock_ns() - began_ns)
         return late
+
+    def least_position(self, alias: str) -> int | None:
+        """Return the least position of the tuples of an alias that wait or that ROWS windows hold.
+
+        None: there is no such tuple, or rows do not have the position.
+        """
+        name = position_name(alias)
+        found = [
+            node.operator.least(name)
+            for node in self.graph.nodes
+            if isinstance(node.operator, NewestRows | SharedReader) and name in node.schema.names
+        ]
+        if alias in self.buffers and self.buffers[alias].position_name is not None:
+            found.append(self.buffers[alias].least_position)
+        return min((it for it in found if it is not None), default=None)
 
     def close(self, alias: str, watermark_us: int) -> None:
         """Accept no more tuples of an alias with event time before the watermark."""
@@ -247,15 +260,21 @@ class SourceGraph:
         candidates = list(other._candidates())
         for at in sorted(self.graph.plans, reverse=True):
             node, plan = self.graph.nodes[at], self.graph.plans[at]
-            if isinstance(node.operator, SharedReader) or not _is_of_streams(node, plan):
+            if isinstance(node.operator, SharedReader) or not _is_of_streams(plan):
                 continue
             mine = self._subplan(plan)
             for theirs in candidates:
                 if theirs.node.label != node.label or not covers(theirs.subplan.plan, mine.plan):
                     continue
-                names = [theirs.subplan.names.get(it, it) for it in theirs.node.schema.names]
-                wanted = [mine.names.get(name, name) for name in node.schema.names]
-                if set(wanted) <= set(names) and self._agrees(at, other, theirs, agrees):
+                names = [_name_of(theirs.subplan, it) for it in theirs.node.schema.names]
+                wanted = [_name_of(mine, name) for name in node.schema.names]
+                missing = set(wanted) - set(names)
+                if missing and (
+                    not all(map(is_position, missing)) or not other.may_add_positions(theirs.at)
+                ):
+                    continue
+                if self._agrees(at, other, theirs, agrees):
+                    names += missing
                     return at, mine, theirs, [names.index(name) for name in wanted]
         return None
 
@@ -290,6 +309,16 @@ class SourceGraph:
         waiting = (other.buffers[other_alias] if theirs is None else theirs.buffer).positions
         return np.array_equal(self.buffers[alias].positions(from_us), waiting(from_us))
 
+    def may_add_positions(self, at: int | SharedNode) -> bool:
+        """Return whether a node can have the positions of tuples, as `SharedNode.add_positions`."""
+        if isinstance(at, SharedNode):
+            return at.may_add_positions
+        node = self.graph.nodes[at]
+        if isinstance(node.operator, SharedReader):
+            return node.operator.may_add_positions
+        is_below = isinstance(node.operator, WhereFilter)
+        return node.alias is not None or (is_below and self.may_add_positions(node.inputs[0]))
+
     def _candidates(self) -> Iterator[_Candidate]:
         by_source = {id(source): alias for alias, source in self._shared_sources.items()}
         for each in self.shared_nodes:
@@ -298,7 +327,7 @@ class SourceGraph:
                 yield _Candidate(each.subplan, aliases, each, each.node, each.as_of_us)
         for at, plan in self.graph.plans.items():
             node = self.graph.nodes[at]
-            if not isinstance(node.operator, SharedReader) and _is_of_streams(node, plan):
+            if not isinstance(node.operator, SharedReader) and _is_of_streams(plan):
                 subplan = self._subplan(plan)
                 yield _Candidate(subplan, subplan.aliases, at, node, self.as_of_us)
 
@@ -314,6 +343,8 @@ class SourceGraph:
         """Read the other's node in place of the one at a place."""
         reach = self._reach(theirs)
         shared = other._shared(theirs.at) if isinstance(theirs.at, int) else theirs.at
+        if max(places) >= len(shared.node.schema):
+            shared.add_positions()
         reader = SharedReader(shared, self.graph.nodes[at].schema, places)
         if reach is not None:
             finished(shared.advance(reach))
@@ -399,10 +430,24 @@ class SourceGraph:
                 each.leave(self)
 
 
-def _is_of_streams(node: Node, plan: Plan) -> bool:
+def _buffer(schema: pa.Schema) -> ReorderBuffer:
+    """Return a buffer of what a source gives: the columns of tuples, and perhaps positions."""
+    last = len(schema) - 1
+    if last and is_position(schema.names[last]):
+        return ReorderBuffer(schema.remove(last), schema.names[last])
+    return ReorderBuffer(schema)
+
+
+def _name_of(subplan: Subplan, name: str) -> str:
+    """Return the name of a column that does not depend on aliases."""
+    if is_position(name):
+        return position_name(f"#{subplan.aliases.index(stream_of_position(name))}")
+    return subplan.names.get(name, name)
+
+
+def _is_of_streams(plan: Plan) -> bool:
     """Return whether rows depend on streams alone, and not on the changes of a query's tables."""
-    places = any(name.startswith(PLACE) for name in node.schema.names)
-    return not places and all(scan.kind is RelationKind.STREAM for scan in scans_of(plan))
+    return all(scan.kind is RelationKind.STREAM for scan in scans_of(plan))
 
 
 def _reads(node: Node, shared: SharedNode) -> bool:

@@ -27,6 +27,8 @@ from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.step_parts import Parts, finished
+from shedder.dataflow.tables.table_places import TablePlaces
+from shedder.dataflow.tables.table_side import stream_of_position
 from shedder.dataflow.tables.table_versions import NEVER, TableVersions
 from shedder.dataflow.tables.version_kernels import (
     BEGIN,
@@ -38,7 +40,7 @@ from shedder.dataflow.tables.version_kernels import (
 from shedder.errors import BudgetExceeded
 
 _PAIRS_MAX = 1 << 16  # Pairs that are made at a time, before a condition on pairs drops some.
-_NO_PLACE = -1  # Of a side without a row; less than each place.
+_NO_PLACE = -1  # Of a side without a row; less than each place, and than each position.
 
 Int64s = NDArray[np.int64]
 
@@ -51,8 +53,9 @@ class TableJoinSpec:
     keys: (stream, table) expressions that are equal in a pair, with one type; (): all pairs.
     left: condition of the stream's row; a row for which it is not true has no pair. None: none.
     rest: condition on both sides; None: none.
-    places: columns of the stream side; a row's place is the largest of them that is not NULL.
-    all_places: decide where all of `places` are NULL, of sides without a row.
+    positions: columns of the stream side with positions of tuples; a row's place is the largest
+      place of those that are not NULL.
+    all_positions: decide where all of `positions` are NULL, of sides without a row.
     kept: columns of the stream side in the output.
     steps: WHERE and select lists over the table, applied in this order.
     """
@@ -61,8 +64,8 @@ class TableJoinSpec:
     keys: tuple[tuple[Expression, Expression], ...]
     left: Expression | None
     rest: Expression | None
-    places: tuple[str, ...]
-    all_places: tuple[str, ...]
+    positions: tuple[str, ...]
+    all_positions: tuple[str, ...]
     kept: tuple[str, ...]
     steps: tuple[WhereFilter | Projection, ...]
 
@@ -71,14 +74,20 @@ class TableJoin:
     """Index of a table's versions by join key; rows of the stream are not held."""
 
     def __init__(
-        self, spec: TableJoinSpec, left: pa.Schema, versions: TableVersions, bytes_max: int
+        self,
+        spec: TableJoinSpec,
+        left: pa.Schema,
+        versions: TableVersions,
+        places: TablePlaces,
+        bytes_max: int,
     ) -> None:
         """A join with what `versions` will have. left: of the stream side.
 
-        bytes_max: of the pairs of one step.
+        places: of the changes of the versions. bytes_max: of the pairs of one step.
         """
         self._spec = spec
         self._versions = versions
+        self._places = places
         self._bytes_max = bytes_max
         self._right = versions.schema
         for step in spec.steps:
@@ -227,7 +236,7 @@ class TableJoin:
         spec = self._spec
         first_only = self._is_unique or (spec.rest is None and not self._is_pair)
         ids = self._ids(left)
-        places = _places(left.columns, spec)
+        places = self._places_of(left.columns)
         if self._is_table_key and spec.rest is None and self._is_settled(places):
             pairs = np.empty((2, len(left)), np.int64)
             rows, positions = pairs[:, : probe_newest(ids, self._heads, pairs)]
@@ -266,6 +275,25 @@ class TableJoin:
         if spec.left is not None:
             ids[~true_rows(evaluate(spec.left, left.columns))] = 0
         return ids
+
+    def _places_of(self, columns: pa.RecordBatch) -> Int64s:
+        """The place of each row, as of `TableJoinSpec`."""
+        spec = self._spec
+        places = self._largest(columns, spec.positions)
+        if spec.all_positions == spec.positions:
+            return places
+        return np.where(places == _NO_PLACE, self._largest(columns, spec.all_positions), places)
+
+    def _largest(self, columns: pa.RecordBatch, names: Sequence[str]) -> Int64s:
+        return reduce(np.maximum, (self._column_places(columns, name) for name in names))
+
+    def _column_places(self, columns: pa.RecordBatch, name: str) -> Int64s:
+        column, alias = columns.column(name), stream_of_position(name)
+        if not column.null_count:
+            return self._places.of(alias, column.to_numpy())
+        positions = column.fill_null(_NO_PLACE).to_numpy()
+        places = self._places.of(alias, positions)
+        return np.where(positions == _NO_PLACE, _NO_PLACE, places)
 
     def _is_settled(self, places: Int64s) -> bool:
         """Return whether the last version of each primary key is valid at all of these places."""
@@ -314,20 +342,6 @@ def _equal_columns(keys: Sequence[tuple[Expression, Expression]]) -> dict[str, s
         and left.type == right.type
         and left.type is not ColumnType.DOUBLE
     }
-
-
-def _places(columns: pa.RecordBatch, spec: TableJoinSpec) -> Int64s:
-    """The place of each row, as of `TableJoinSpec`."""
-    places = _largest(columns, spec.places)
-    if spec.all_places == spec.places:
-        return places
-    return np.where(places == _NO_PLACE, _largest(columns, spec.all_places), places)
-
-
-def _largest(columns: pa.RecordBatch, names: Sequence[str]) -> Int64s:
-    parts = [columns.column(name) for name in names]
-    filled = [part.fill_null(_NO_PLACE) if part.null_count else part for part in parts]
-    return reduce(np.maximum, (part.to_numpy() for part in filled))
 
 
 def _all_valid(columns: Sequence[pa.Array[Any]], size: int) -> NDArray[np.bool_]:

@@ -31,7 +31,22 @@ Steps = tuple[WhereFilter | Projection, ...]
 
 _LEFT = (JoinKind.SEMI, JoinKind.ANTI, JoinKind.ANTI_NULL_AWARE)  # Their rows are of the left.
 
-PLACE = "#place."  # Begins the name of a column with places; the alias of a stream follows.
+_POSITION = ".#position"  # Ends the name of a column; the alias of a stream is before it.
+
+
+def position_name(alias: str) -> str:
+    """Return the name of the column with the positions of the tuples of a stream."""
+    return alias + _POSITION
+
+
+def is_position(name: str) -> bool:
+    """Return whether a column has the positions of tuples."""
+    return name.endswith(_POSITION)
+
+
+def stream_of_position(name: str) -> str:
+    """Return the alias of the stream of a column with positions."""
+    return name.removesuffix(_POSITION)
 
 
 def reads_tables_alone(plan: Plan) -> bool:

@@ -24,6 +24,7 @@ from shedder.dataflow.sharing.shared_nodes import SharedNode
 from shedder.dataflow.sharing.shared_source import StreamSource
 from shedder.dataflow.sharing.source_graph import Agrees
 from shedder.dataflow.step_parts import Parts, finished
+from shedder.dataflow.tables.table_places import TablePlaces
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.engine.dataflow.interval_columns import with_roles
 from shedder.engine.dataflow.join_sizes import JoinSizes
@@ -203,15 +204,19 @@ class RowFlow:
         """Versions of the tables that are read, by alias."""
         return self._flow.versions
 
+    @property
+    def places(self) -> TablePlaces:
+        """Places of the changes of tables, as of `Dataflow`."""
+        return self._flow.places
+
     def push(
         self,
         alias: str,
         batch: pa.RecordBatch,
         positions: NDArray[np.int64],
-        places: NDArray[np.int64] | None,
     ) -> None:
         """Take tuples of an input, none of them before its watermark."""
-        late = self._flow.push(alias, batch, positions, places)
+        late = self._flow.push(alias, batch, positions)
         assert late == 0, (alias, late)
 
     def advance(self, watermarks: Mapping[str, int]) -> pa.Table:

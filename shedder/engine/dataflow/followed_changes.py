@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 import pyarrow as pa
 
 from shedder.archive.log.table_changes import TableChange
+from shedder.dataflow.tables.table_places import Reached
 from shedder.engine.dataflow.query_tables import QueryTables
-from shedder.engine.dataflow.table_places import Reached
 from shedder.errors import BudgetExceeded
 
 CHANGE_BYTES = 2048  # Memory of a waiting change beside its values: a batch of 3 columns.

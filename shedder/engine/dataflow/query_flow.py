@@ -91,7 +91,6 @@ class QueryFlow(Protocol):
         alias: str,
         batch: pa.RecordBatch,
         positions: NDArray[np.int64],
-        places: NDArray[np.int64] | None,
     ) -> None:
         """Take tuples of an input, none of them before its watermark.
 
@@ -99,7 +98,6 @@ class QueryFlow(Protocol):
           alias: of the input.
           batch: tuples, with the columns of the stream.
           positions: shape [tuples], positions in the stream.
-          places: shape [tuples], places among the changes of tables; None: no table is joined.
 
         Raises:
           BudgetExceeded: the waiting tuples need more memory than the query may have.

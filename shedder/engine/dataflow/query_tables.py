@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shedder.archive.log.table_changes import ChangeKind, TableChange
 from shedder.archive.tables.table_rows import TableRows
+from shedder.dataflow.tables.table_places import Reached, TablePlaces
 from shedder.dataflow.tables.table_versions import TableVersions
-from shedder.engine.dataflow.table_places import Reached, TablePlaces
 from shedder.errors import CorruptData
 from shedder.streams.ipc import table_bytes
 
@@ -36,18 +34,26 @@ class ReadTable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _PlacedChange:
-    """A change of a table's versions, with its place."""
+class _WaitingChange:
+    """A change of some tables' versions.
 
-    versions: TableVersions
+    reached: by alias of a stream. instant_us: its place in tables that correct.
+    """
+
+    tables: Sequence[ReadTable]
     kind: ChangeKind
     batch: pa.RecordBatch
-    place: int
+    reached: Mapping[str, Reached]
+    instant_us: int
 
-    def apply(self) -> None:
+    def apply(self, places: TablePlaces) -> None:
         """Change the versions."""
-        change = self.versions.upsert if self.kind is ChangeKind.UPSERT else self.versions.delete
-        change(self.batch, self.place)
+        corrects = all(it.corrects for it in self.tables)
+        behind = self.instant_us if corrects else places.next(self.reached)
+        for table in self.tables:
+            versions, place = table.versions, self.instant_us if table.corrects else behind
+            change = versions.upsert if self.kind is ChangeKind.UPSERT else versions.delete
+            change(self.batch, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +96,12 @@ class TablesState:
 class QueryTables:
     """The tables of one query, by alias. Used by the apply thread, or before the query stands."""
 
-    def __init__(self, tables: Mapping[str, ReadTable]) -> None:
+    def __init__(self, tables: Mapping[str, ReadTable], places: TablePlaces | None = None) -> None:
+        """places: that the joins of the query look up; None: it has none."""
         self.by_alias = dict(tables)
-        self._places = TablePlaces()
+        self._places = TablePlaces() if places is None else places
         self._loaded: dict[str, TableRows] = {}
-        self._waiting: list[_PlacedChange] = []
+        self._waiting: list[_WaitingChange] = []
         self._has_past = False  # Of the tables that do not correct.
 
     def load(self, rows: Mapping[str, TableRows], instant_us: int) -> None:
@@ -132,7 +139,7 @@ class QueryTables:
         stream, at each change.
         """
         self._has_past = True
-        self._places = TablePlaces.of_changes(reached)
+        self._places.begin_with(reached)
         for alias, now in rows.items():
             table = self.by_alias[alias]
             table.versions.clear()
@@ -149,11 +156,10 @@ class QueryTables:
         A table that corrects has no past; `load` has its changes. reached: by alias of a stream.
         """
         tables = [it for it in self._behind(header) if not it.corrects]
+        for table in tables:
+            table.version = header.version
         if tables:
-            place = self._places.next(reached)
-            for table in tables:
-                table.version = header.version
-                _PlacedChange(table.versions, header.kind, batch, place).apply()
+            _WaitingChange(tables, header.kind, batch, reached, 0).apply(self._places)
 
     def _behind(self, header: TableChange) -> list[ReadTable]:
         """Return the tables that a change is new to: an image may have it."""
@@ -182,10 +188,6 @@ class QueryTables:
         """Return whether tuples join the versions at their places."""
         return not all(it.corrects for it in self.by_alias.values())
 
-    def places(self, alias: str, positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Return the places of tuples of a stream; None: they need none."""
-        return self._places.of(alias, positions) if self.has_places else None
-
     def change(
         self,
         header: TableChange,
@@ -198,21 +200,22 @@ class QueryTables:
         """Apply a change.
 
         reached: by alias of a stream. instant_us: first instant with a change of a table that
-          corrects. waits: the versions change at the next `go_on`, because a step reads them.
+          corrects. waits: versions and places change at the next `go_on`, because a step reads
+          them.
         """
         tables = self._behind(header)
-        behind = 0 if all(it.corrects for it in tables) else self._places.next(reached)
         for table in tables:
-            place = instant_us if table.corrects else behind
             table.version = header.version
-            self._waiting.append(_PlacedChange(table.versions, header.kind, batch, place))
+        if tables:
+            change = _WaitingChange(tables, header.kind, batch, dict(reached), instant_us)
+            self._waiting.append(change)
         if not waits:
             self.go_on()
 
     def go_on(self) -> None:
-        """Change the versions: no step reads them now."""
+        """Change the versions and places: no step reads them now."""
         for each in self._waiting:
-            each.apply()
+            each.apply(self._places)
         self._waiting.clear()
 
     @property
@@ -250,7 +253,7 @@ class QueryTables:
         """
         self.load(rows, begin_us)
         self.begin()
-        self._places = TablePlaces.from_json(state.places)
+        self._places.restore(state.places)
         for alias, (version, history) in state.tables.items():
             table = self.by_alias[alias]
             if table.version != version:

@@ -149,8 +149,8 @@ class RowInput:
 
         from_us: None: all tuples.
         """
-        lacks_past = any(each._needs_unread(from_us) for each in (self, other))
-        if lacks_past and self.from_position != other.from_position:
+        misses_past = any(each._needs_unread(from_us) for each in (self, other))
+        if misses_past and self.from_position != other.from_position:
             return False
         ours, theirs = (each.late_rows.since(from_us) for each in (self, other))
         return np.array_equal(ours.positions, theirs.positions)

@@ -18,6 +18,7 @@ from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.dataflow.joins.arriving_side import Unmatched
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.sampled_joins.sampled_join_aggregates import SampledJoinAggregates
+from shedder.dataflow.tables.table_places import Reached
 from shedder.engine.dataflow.flow import RowFlow, SharedPart
 from shedder.engine.dataflow.held_places import HeldPlaces
 from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread
@@ -28,7 +29,6 @@ from shedder.engine.dataflow.row_answers import RowAnswers
 from shedder.engine.dataflow.row_input import RowInput, follow_others
 from shedder.engine.dataflow.row_limits import RowLimits
 from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, InputFrontier, RowOutput
-from shedder.engine.dataflow.table_places import Reached
 from shedder.engine.dataflow.thinned_flow import ThinnedFlow
 from shedder.engine.dataflow.thinning_levels import KeyThinning
 from shedder.errors import RowQueryFailed, ShedderError
@@ -477,7 +477,7 @@ class RowQuery:
 
     def take_past(self, alias: str, batch: pa.RecordBatch, positions: NDArray[np.int64]) -> None:
         """Read tuples; of those that came before, `resume` brings the state to a frontier."""
-        self._live.push(alias, batch, positions, self.tables.places(alias, positions))
+        self._live.push(alias, batch, positions)
 
     def pass_by(self, watermarks: Mapping[str, int | None]) -> None:
         """Raise watermarks, by alias, as far as they are known; forget the rows that this makes."""

@@ -28,6 +28,7 @@ from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.sharing.shared_source import StreamSource
 from shedder.dataflow.sharing.source_graph import Agrees
 from shedder.dataflow.step_parts import Parts, finished
+from shedder.dataflow.tables.table_places import TablePlaces
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
 from shedder.engine.dataflow.growing_strata import GrowingStrata
@@ -107,6 +108,7 @@ class ThinnedFlow:
         self.shared_parts: tuple[SharedPart, ...] = ()
         self.is_shared, self.backlog_bytes = False, 0
         self.versions: Mapping[str, TableVersions] = {}
+        self.places = TablePlaces()
         self.corrects = frozenset[str]()
 
     @property
@@ -185,7 +187,6 @@ class ThinnedFlow:
         alias: str,
         batch: pa.RecordBatch,
         positions: NDArray[np.int64],
-        places: NDArray[np.int64] | None,  # noqa: ARG002
     ) -> None:
         """As `RowFlow.push`; tuples of strata that are left out are not held."""
         if not batch.num_rows:
@@ -213,7 +214,7 @@ class ThinnedFlow:
         if not len(rows):
             return
         try:
-            flow.push(alias, take_rows(batch, rows), positions[rows], None)
+            flow.push(alias, take_rows(batch, rows), positions[rows])
         except BudgetExceeded as error:
             self._break(stratum, flow, error)
 

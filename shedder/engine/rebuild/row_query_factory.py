@@ -121,7 +121,7 @@ def new_row_query(
         output,
         limits,
         incarnation=incarnation,
-        tables=QueryTables(tables),
+        tables=QueryTables(tables, flow.places),
         steps=core.rows.steps,
         weight=parameters.weight,
     )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.store.scan import Live
+from shedder.dataflow.tables.table_places import Reached
 from shedder.engine.dataflow.followed_changes import FollowedChanges
 from shedder.engine.dataflow.past import restore
 from shedder.engine.dataflow.past_replay import PastStretch, replay
@@ -17,7 +18,6 @@ from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.engine.dataflow.standing_plan import StandingPlan
-from shedder.engine.dataflow.table_places import Reached
 from shedder.engine.engine_state import EngineState
 from shedder.engine.rebuild.row_query_factory import (
     RowParameters,

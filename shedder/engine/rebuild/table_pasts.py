@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from shedder.archive.tables.table_rows import TableRows
 from shedder.dataflow.key_directory import KeyDirectory
+from shedder.dataflow.tables.table_places import Reached
 from shedder.dataflow.tables.table_versions import NEVER
 from shedder.engine.dataflow.row_query import RowQuery
-from shedder.engine.dataflow.table_places import Reached
 from shedder.engine.engine_state import EngineState
 from shedder.engine.tables.table_history import PastChange
 

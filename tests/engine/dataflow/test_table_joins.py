@@ -18,9 +18,9 @@ from shedder.archive.files.data_directory import (
 )
 from shedder.archive.log.table_changes import ChangeKind, TableChange
 from shedder.cql.text.durations import timestamp_text
+from shedder.dataflow.tables.table_places import Reached
 from shedder.engine.dataflow.followed_changes import FollowedChanges
 from shedder.engine.dataflow.query_tables import QueryTables
-from shedder.engine.dataflow.table_places import Reached
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Caller
 from shedder.errors import BudgetExceeded, TableInUse, Unimplemented, UnknownStream

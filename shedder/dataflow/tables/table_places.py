@@ -1,4 +1,4 @@
-"""Places of table changes among the tuples of a query's streams."""
+"""Places of the changes of a query's tables among the tuples of its streams."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ class TablePlaces:
     """Changes of the tables of one query, in the order of the log, as far as tuples need them.
 
     Place n is behind the n-th change. A tuple has the place of the last change before it. Changes
-    between which no tuple came have one place.
+    between which no tuple came have one place. So a tuple's place follows from its position in its
+    stream, which is the same for all queries.
 
     first: the place before all changes that are known.
+
+    One thread asks for places while no other changes them.
     """
 
     first: int = 0
@@ -46,7 +49,9 @@ class TablePlaces:
         return self.newest
 
     def of(self, alias: str, positions: Int64s) -> Int64s:
-        """The places of tuples of a stream."""
+        """The places of tuples of a stream. positions: of the tuples."""
+        if not self._changes:
+            return np.full(len(positions), self.first)
         known = self._positions.get(alias)
         if known is None:
             known = np.array([each[alias].position for each in self._changes], np.int64)
@@ -81,10 +86,10 @@ class TablePlaces:
             for each in self._changes
         ]
 
-    @classmethod
-    def of_changes(cls, reached: Sequence[Mapping[str, Reached]]) -> TablePlaces:
-        """Return places with these changes, in order."""
-        return cls(0, list(reached))
+    def begin_with(self, reached: Sequence[Mapping[str, Reached]]) -> None:
+        """Know these changes, in order, and no others; the first place is 0."""
+        self.first, self._changes = 0, list(reached)
+        self._positions.clear()
 
     def to_json(self) -> list[Any]:
         """The changes as lists; the first place becomes 0."""
@@ -93,10 +98,9 @@ class TablePlaces:
             for each in self._changes
         ]
 
-    @classmethod
-    def from_json(cls, stored: Sequence[Any]) -> TablePlaces:
-        """Read what `to_json` wrote."""
-        return cls(0, list(_changes_of(stored)))
+    def restore(self, stored: Sequence[Any]) -> None:
+        """Begin with what `to_json` wrote."""
+        self.begin_with(list(_changes_of(stored)))
 
 
 def _changes_of(stored: Sequence[Any]) -> Iterator[Mapping[str, Reached]]:
