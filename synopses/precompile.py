@@ -141,6 +141,7 @@ def _join_panes(keys: NDArray[np.uint64]) -> None:
     secrets = keys[:2].copy()
     pane = PaneCounts(PaneRoom(heavy=2, keys=1, buckets=4), secrets, keys[:2].copy())
     pane.update(keys)
+    pane.holds(keys)
     pane.shrink(PaneRoom(heavy=1, keys=1, buckets=4))
     closed = [pane.closed()]
     JoinTotals(JoinedWindows([closed, closed], secrets)).pairs(confidence=0.95)

@@ -15,6 +15,12 @@ def take_rows(batch: pa.RecordBatch, rows: NDArray[Any]) -> pa.RecordBatch:
     return batch.take(numbers)
 
 
+def take_values(values: pa.Array[Any], rows: NDArray[Any]) -> pa.Array[Any]:
+    """The values with these numbers, in this order; rows: integers."""
+    numbers: Any = pa.array(rows)
+    return values.take(numbers)
+
+
 def concat_rows(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """All rows of at least one batch, as one batch; all have one schema."""
     if len(batches) == 1:

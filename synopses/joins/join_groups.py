@@ -43,6 +43,7 @@ class JoinGroups:
     """Aggregates of each key that is shown, and then of the other keys if there may be any.
 
     groups_max: keys that are shown.
+    named: keys that may be shown, ascending; None: all.
     totals: over all keys.
     hashes: uint64 [groups], of the keys that are shown.
     has_others: a further group stands for the other keys.
@@ -50,6 +51,7 @@ class JoinGroups:
 
     windows: JoinedWindows
     groups_max: int
+    named: Words | None = None
     totals: JoinTotals = field(init=False)
     hashes: Words = field(init=False)
     has_others: bool = field(init=False)
@@ -76,9 +78,10 @@ class JoinGroups:
         known = len(self._known)
         is_light = has_pairs[:known] & (keys.heavy_at[self._known] < 0)
         self._light = int(np.count_nonzero(is_light))
-        most = np.argsort(-pairs.low, kind="stable")[: self.groups_max]
+        may_show = has_pairs & self._are_named()
+        most = np.argsort(-np.where(may_show, pairs.low, 0.0), kind="stable")[: self.groups_max]
         is_shown = np.zeros(len(has_pairs), np.bool_)
-        is_shown[most] = has_pairs[most]
+        is_shown[most] = may_show[most]
         self.has_others = bool(keys.levels[-1] > 0 or (has_pairs & ~is_shown).any())
         self._known = self._known[is_shown[:known]]
         self._heavy = self._heavy[is_shown[known:]]
@@ -127,6 +130,12 @@ class JoinGroups:
             high = np.maximum(low, high)
         found = Intervals.of(value, low, high, exact=is_exact)
         return _without_empty(found, pairs)
+
+    def _are_named(self) -> NDArray[np.bool_]:
+        """Return which of the keys may be shown: of those that are known, and then heavy ones."""
+        keys = self.windows.keys
+        every = np.concatenate([keys.kept[self._known], keys.heavy[self._heavy]])
+        return np.ones(len(every), np.bool_) if self.named is None else np.isin(every, self.named)
 
     @property
     def known(self) -> int:

@@ -44,6 +44,18 @@ def is_sampled(key: np.uint64, secret: np.uint64, level: int) -> int:
 
 
 @njit(nogil=True, cache=True)
+def held(
+    hashes: Words, keys: Words, counts: Longs, secret: np.uint64, level: int
+) -> NDArray[np.bool_]:
+    """Return which keys are in a table, or are sampled at 2^-level."""
+    found = np.empty(hashes.size, np.bool_)
+    for at in range(hashes.size):
+        is_here = is_sampled(hashes[at], secret, level) == 1
+        found[at] = is_here or counts[place_of(keys, counts, hashes[at])] >= 0
+    return found
+
+
+@njit(nogil=True, cache=True)
 def put(
     keys: Words, counts: Longs, values: Floats, new_keys: Words, new_counts: Longs, new: Floats
 ) -> Longs:

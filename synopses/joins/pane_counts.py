@@ -31,6 +31,7 @@ from synopses.joins.key_tables import (
     Floats,
     Longs,
     Words,
+    held,
     move_sampled,
     ordered,
     put,
@@ -218,6 +219,11 @@ class PaneCounts:
             )
             if done < len(hashes) or 4 * self._state[SIZE] > 3 * len(self._table[0]):
                 self._thin()
+
+    def holds(self, hashes: Words) -> NDArray[np.bool_]:
+        """Return which keys are heavy, or are sampled at the present level."""
+        heavy, counts, _ = self._heavy_table
+        return held(hashes, heavy, counts, self.secrets[0], self.level)
 
     def closed(self) -> ClosedPane:
         """Return the counts of all rows."""

@@ -153,7 +153,10 @@ def test_three_inputs_on_one_key_are_counted_without_pairs(last):
     assert any(row[3] == "interval" for row in found)
 
 
-@pytest.mark.parametrize(("key", "condition"), [("b.k", "a.k = b.k"), ("a.d", "a.d = b.d")])
+BY_KEY = [("b.k", "a.k = b.k"), ("a.d", "a.d = b.d"), ("b.w", "a.w = b.w")]
+
+
+@pytest.mark.parametrize(("key", "condition"), BY_KEY)
 def test_with_enough_bytes_groups_by_the_key_are_the_exact_ones_at_each_slide(key, condition):
     listed = f"{key} AS g, COUNT(*) AS n, SUM(a.v) AS s, AVG(b.v) AS m"
     text = f"{TEXT.replace('COUNT(*) AS n', listed).format(condition)} GROUP BY {key}"
@@ -166,10 +169,17 @@ def test_with_enough_bytes_groups_by_the_key_are_the_exact_ones_at_each_slide(ke
     assert len(plain) > 10
 
 
-@pytest.mark.parametrize("key", ["a.w", "a.v", "a.k + 1"])
-def test_groups_by_others_than_a_plain_key_are_refused(key):
+@pytest.mark.parametrize(
+    ("key", "condition"),
+    [
+        ("a.w", "a.k = b.k"),
+        ("a.v", "a.k = b.k"),
+        ("a.k + 1", "a.k = b.k"),
+        ("a.w", "a.k = b.k AND a.w = b.w"),
+    ],
+)
+def test_groups_by_others_than_the_only_key_are_refused(key, condition):
     listed = f"{key} AS g, COUNT(*) AS n"
-    condition = "a.w = b.w" if key == "a.w" else "a.k = b.k"
     text = f"{TEXT.replace('COUNT(*) AS n', listed).format(condition)} GROUP BY {key}"
     with pytest.raises(BadQuery, match=r"GROUP BY .* leave CONFIDENCE away"):
         Dataflow(sampled(text, bytes_max=ROOM), state_bytes_max=ROOM)
@@ -215,6 +225,65 @@ def test_rows_depend_on_the_instants_of_resizes_and_on_no_steps(listed, end):
     bounds = [(row[-2].microsecond, row[4 if end else 3]) for row in made[0]]
     assert {bound for us, bound in bounds if us < ends[0]} == {"exact"}
     assert "interval" in {bound for us, bound in bounds if us >= ends[0]}
+
+
+def _with_texts(of: dict[str, pa.RecordBatch]) -> dict[str, pa.RecordBatch]:
+    """The same tuples with a text of k as w; those of multiples of 97 are long."""
+    found = {}
+    for alias, batch in of.items():
+        texts = [
+            None if k is None else f"key {k}" + "x" * (5_000 * (k % 97 == 0))
+            for k in batch.column("k").to_pylist()
+        ]
+        place = batch.schema.get_field_index("w")
+        found[alias] = batch.set_column(place, "w", pa.array(texts))
+    return found
+
+
+def test_groups_by_a_text_key_are_certain_in_bounded_bytes_and_in_any_steps():
+    of = _with_texts(tuples("text groups", 100_000, 20_000))
+    text = TEXT.replace("COUNT(*) AS n", "b.w AS g, COUNT(*) AS n, SUM(a.v) AS s")
+    text = f"{text.format('a.w = b.w')} GROUP BY b.w"
+    steps, resizes = range(100, 1_500, 100), [(331, 9 * NARROW), (601, 12 * NARROW)]
+    exact = rows(Dataflow(bound(text), state_bytes_max=1 << 28), of, steps)
+    made = []
+    for each in (steps, sorted({330, 600, *range(40, 1_500, 40)})):
+        live = each is not steps
+        plan = sampled(text, bytes_max=12 * NARROW, resizes=[] if live else resizes)
+        flow = Dataflow(plan, state_bytes_max=ROOM)
+        made.append(rows(flow, of, each, resizes if live else []))
+    assert made[0] == made[1]
+    truths, found = _relations(exact, 3), _relations(made[0], 11)
+    held, shown, long = [], 0, 0
+    for us in found.keys() & truths.keys():
+        truth = {row[0]: row[1:3] for row in truths[us]}
+        hidden = dict(truth)
+        for row in found[us]:
+            if row[0] is not None:
+                assert len(row[0]) < 100
+                count, total = hidden.pop(row[0])
+                assert row[2] <= count <= row[3]
+                assert total is None or row[7] <= total <= row[8]
+                shown += 1
+        for row in found[us]:
+            if row[0] is None:
+                long += sum(len(each) > 5_000 for each in hidden)
+                pairs, total = (sum(each[at] or 0 for each in hidden.values()) for at in (0, 1))
+                held += [row[2] <= pairs <= row[3], row[7] <= total <= row[8]]
+    assert shown > 1_000
+    assert long > 10
+    assert len(held) > 10
+    assert sum(held) >= len(held) - 2  # Intervals of 95 %, which hold more often.
+
+
+def _relations(made: Sequence[tuple], columns: int) -> dict[int, set[tuple]]:
+    """The rows as of each instant at which some changed."""
+    found, now = {}, set[tuple]()
+    for row in made:
+        change = now.add if row[-1] > 0 else now.remove
+        change(row[:columns])
+        found[row[-2].microsecond] = set(now)
+    return found
 
 
 def test_the_intervals_hold_the_exact_counts_and_another_seed_has_others():

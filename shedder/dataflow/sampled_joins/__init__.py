@@ -2,5 +2,5 @@
 
 Above sums, which has the same aggregates exactly, and joins, which has the conditions of a join.
 
-May import: update_patterns, changes, key_directory, joins, tables.
+May import: batch_rows, update_patterns, changes, key_directory, joins, tables.
 """

@@ -16,6 +16,7 @@ from shedder.cql.plans.logical_plan import companions_of
 from shedder.dataflow.changes import Int64s
 from shedder.dataflow.key_directory import keys_of_hashes
 from shedder.dataflow.sampled_joins.joined_inputs import InputAggregate
+from shedder.dataflow.sampled_joins.key_labels import LabelledKeys
 from synopses.intervals.interval import Intervals
 from synopses.joins.join_groups import JoinGroups
 from synopses.joins.join_totals import JoinTotals, TotalParts
@@ -39,6 +40,7 @@ class IntervalTable:
     known: number of rows, the first ones, whose keys are known in full; the others of `hashes` are
       heavy in some panes only.
     parts: of each aggregate, what the ends in the last row allow for; None: that is not told apart.
+    texts: of the keys in `hashes`; None: the keys are read from their hashes.
     """
 
     hashes: Words
@@ -47,6 +49,7 @@ class IntervalTable:
     hidden: Intervals | None = None
     known: int = 0
     parts: tuple[TotalParts | None, ...] = ()
+    texts: pa.Array[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.hashes) + self.has_last
@@ -55,7 +58,8 @@ class IntervalTable:
     def size_bytes(self) -> int:
         """Bytes of all arrays."""
         of_column = (it.value.nbytes * 4 + it.bound.nbytes for it in self.columns)
-        return self.hashes.nbytes + sum(of_column)
+        texts = 0 if self.texts is None else self.texts.nbytes
+        return self.hashes.nbytes + sum(of_column) + texts
 
     @classmethod
     def of(
@@ -65,10 +69,12 @@ class IntervalTable:
         *,
         groups_max: int | None,
         confidence: float,
+        labels: LabelledKeys | None = None,
     ) -> IntervalTable:
         """The aggregates of a join, of all pairs or of keys.
 
         groups_max: keys that have rows; None: there is one row, of all pairs.
+        labels: of keys that may have rows; None: all may, and are read from their hashes.
 
         Raises:
           OverflowError: as `JoinTotals.pairs`.
@@ -78,11 +84,12 @@ class IntervalTable:
             found = tuple(_computed(totals, each, confidence) for each in aggregates)
             parts = tuple(_parts(totals, each, confidence) for each in aggregates)
             return cls(np.empty(0, np.uint64), True, found, parts=parts)
-        groups = JoinGroups(windows, groups_max)
+        groups = JoinGroups(windows, groups_max, None if labels is None else labels.keys)
         found = tuple(_computed(groups, each, confidence) for each in aggregates)
         hidden = groups.hidden(confidence=confidence)
         parts = tuple(_parts(groups, each, confidence) for each in aggregates)
-        return cls(groups.hashes, groups.has_others, found, hidden, groups.known, parts)
+        texts = None if labels is None else labels.texts_of(groups.hashes)
+        return cls(groups.hashes, groups.has_others, found, hidden, groups.known, parts, texts)
 
     def differences(self, other: IntervalTable) -> tuple[Int64s, Int64s]:
         """Return the rows that only this table has, and those that only the other one has."""
@@ -130,8 +137,13 @@ class IntervalColumns:
         arrays: list[Any] = []
         schema = self.schema
         if self.key is not None:
-            hashes = np.append(table.hashes, np.uint64(0))[rows]
-            arrays.append(keys_of_hashes(hashes, schema.types[0], rows == len(table.hashes)))
+            is_last = rows == len(table.hashes)
+            if table.texts is not None:
+                places: Any = pa.array(rows, mask=is_last)
+                arrays.append(table.texts.take(places))
+            else:
+                hashes = np.append(table.hashes, np.uint64(0))[rows]
+                arrays.append(keys_of_hashes(hashes, schema.types[0], is_last))
         for aggregate, intervals in zip(self.aggregates, table.columns, strict=True):
             is_long = aggregate.type is ColumnType.BIGINT
             arrays += _whole(intervals, rows) if is_long else _doubles(intervals, rows)

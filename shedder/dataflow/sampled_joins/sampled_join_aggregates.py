@@ -26,6 +26,7 @@ from shedder.cql.expressions.expression import Expression
 from shedder.cql.expressions.expression_text import text_of
 from shedder.cql.plans.logical_plan import Aggregated, Join, KeySampling
 from shedder.cql.statements.relational_text import EVERY_TICK_US
+from shedder.dataflow.batch_rows import take_values
 from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
 from shedder.dataflow.key_directory import canonical, hash_columns
 from shedder.dataflow.sampled_joins.interval_table import IntervalColumns, IntervalTable
@@ -36,6 +37,7 @@ from shedder.dataflow.sampled_joins.joined_inputs import (
     joined_inputs,
     values_of,
 )
+from shedder.dataflow.sampled_joins.key_labels import KeyLabels
 from shedder.dataflow.sampled_joins.window_panes import WindowPanes
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.errors import BadQuery, BudgetExceeded
@@ -51,6 +53,8 @@ from synopses.model.estimate import Bound
 # Of a row: in two tables, of the newest slide and the one before, as four changes of the relation
 # that the query holds (CurrentRelation), and as four rows whose signs it counts (RelationToStream).
 _GROUP_BYTES, _AGGREGATE_BYTES = 400, 400
+# Of row_query_bytes_max and of SET BYTES, by the parts into which bytes are divided.
+_SHARES = {1: ("half", "all"), 2: ("a quarter", "half"), 4: ("an eighth", "a quarter")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +97,31 @@ class SampledJoinSpec:
         if self.group is None:
             return None
         row_bytes = _GROUP_BYTES + _AGGREGATE_BYTES * len(self.aggregates)
-        return bytes_max // 2 // row_bytes
+        return bytes_max // self.parts // row_bytes
 
     @property
     def parts(self) -> int:
-        """Into how many parts bytes are divided: panes have one, and rows of groups the other."""
-        return 1 if self.group is None else 2
+        """Into how many parts bytes are divided: panes have one, rows of groups one, texts two."""
+        if self.group is None:
+            return 1
+        return 2 if self.text_side is None else 4
+
+    @property
+    def text_side(self) -> int | None:
+        """Input whose keys are kept as texts, that of the fewest panes; None: they are no texts."""
+        if self.group is None or self.group.type is not ColumnType.VARCHAR:
+            return None
+        panes = [range_us // slide_us for range_us, slide_us in self.lifetimes_us]
+        return panes.index(min(panes))
+
+    def text_length_max(self, bytes_max: int) -> int:
+        """Return how many bytes the text of a key has that may have a row of its own."""
+        assert self.text_side is not None
+        range_us, slide_us = self.lifetimes_us[self.text_side]
+        sizes = self.sizes(bytes_max)
+        return KeyLabels.length_max(
+            bytes_max // 2, range_us // slide_us + 1, sizes.heavy + sizes.keys
+        )
 
     @property
     def bytes_min(self) -> int:
@@ -123,7 +146,7 @@ class SampledJoinSpec:
             return PaneRoom.within(bytes_max // self.parts, self.panes, self.expressions)
         except BadParameter as error:
             least = PaneRoom.bytes_min(self.panes, self.expressions)
-            setting, bytes_set = ("half", "all") if self.group is None else ("a quarter", "half")
+            setting, bytes_set = _SHARES[self.parts]
             raise BudgetExceeded(
                 f"the join has {self.panes:,} panes, RANGE / SLIDE and one more of each window; "
                 f"they need {least:,} bytes, and the query has {bytes_max // self.parts:,} for "
@@ -134,12 +157,16 @@ class SampledJoinSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _KeyedRows:
-    """Rows of an input without NULL keys, by event time. values: [rows, expressions]."""
+    """Rows of an input without NULL keys, by event time.
+
+    values: [rows, expressions]. texts: keys of groups that are texts; None: they are not.
+    """
 
     ts_us: Int64s
     born_us: Int64s
     hashes: Words
     values: Floats
+    texts: pa.Array[Any] | None
 
     def divided(self, before_us: int) -> tuple[_KeyedRows, _KeyedRows]:
         """Return the rows before an event time, and the others."""
@@ -157,7 +184,10 @@ class _KeyedRows:
 
     def at(self, of: slice | Int64s) -> _KeyedRows:
         """Return some rows."""
-        return _KeyedRows(self.ts_us[of], self.born_us[of], self.hashes[of], self.values[of])
+        texts = self.texts
+        if texts is not None:
+            texts = texts[of] if isinstance(of, slice) else take_values(texts, of)
+        return _KeyedRows(self.ts_us[of], self.born_us[of], self.hashes[of], self.values[of], texts)
 
 
 class SampledJoinAggregates:
@@ -189,6 +219,9 @@ class SampledJoinAggregates:
             WindowPanes(range_us, len(values))
             for (range_us, _), values in zip(spec.lifetimes_us, spec.values, strict=True)
         )
+        self._labels = None
+        if spec.text_side is not None:
+            self._labels = KeyLabels(spec.text_length_max(self.bytes_max))
         self._heavy: tuple[tuple[int, int, int], Words] | None = None  # Of the newest panes.
         self._table = self._computed([[] for _ in spec.keys])
         self._is_new = True
@@ -200,8 +233,9 @@ class SampledJoinAggregates:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the panes of all inputs, and of the rows."""
-        return sum(side.size_bytes for side in self._sides) + self._table.size_bytes
+        """Bytes of the panes of all inputs, of the rows, and of texts of keys."""
+        texts = 0 if self._labels is None else self._labels.size_bytes
+        return sum(side.size_bytes for side in self._sides) + self._table.size_bytes + texts
 
     @property
     def bytes_min(self) -> int:
@@ -268,6 +302,10 @@ class SampledJoinAggregates:
         self.bytes_max, self._sizes = bytes_max, self._sizes.resized(self.spec.sizes(bytes_max))
         for side in self._sides:
             side.shrink(self._sizes, self._secrets)
+        if self._labels is not None:
+            assert self.spec.text_side is not None
+            length_max = self.spec.text_length_max(bytes_max)
+            self._labels.shorten(length_max, self._sides[self.spec.text_side])
         groups_max = self.spec.groups_max(bytes_max)
         if groups_max is not None and len(self._table.hashes) > groups_max:
             self._shown_us = first_us
@@ -280,11 +318,16 @@ class SampledJoinAggregates:
             for side, each in enumerate(rows):
                 first, end = np.searchsorted(each.born_us, [birth_us, birth_us + 1])
                 if first < end:
-                    self._pane(side, birth_us).update(
-                        each.hashes[first:end], each.values[first:end]
-                    )
+                    self._count(side, birth_us, each.at(slice(first, end)))
         found += self._slides(as_of_us)
         return found
+
+    def _count(self, side: int, birth_us: int, rows: _KeyedRows) -> None:
+        """Count rows of one pane."""
+        pane = self._pane(side, birth_us)
+        pane.update(rows.hashes, rows.values)
+        if self._labels is not None and rows.texts is not None:
+            self._labels.add(birth_us, pane, rows.hashes, rows.texts)
 
     def _hashed(self, side: int, changes: ChangeBatch) -> _KeyedRows:
         """Return hashes of keys and values of rows."""
@@ -293,7 +336,8 @@ class SampledJoinAggregates:
         values = np.empty((len(changes), len(self.spec.values[side])))
         for place, expression in enumerate(self.spec.values[side]):
             values[:, place] = _numbers(evaluate(expression, changes.columns))
-        found = _KeyedRows(changes.ts_us, changes.born_us, hash_columns(keys), values)
+        texts = keys[0] if side == self.spec.text_side else None
+        found = _KeyedRows(changes.ts_us, changes.born_us, hash_columns(keys), values, texts)
         if any(key.null_count for key in keys):
             valid = np.logical_and.reduce([np.asarray(key.is_valid()) for key in keys])
             found = found.at(np.flatnonzero(valid))
@@ -327,6 +371,9 @@ class SampledJoinAggregates:
         for instant_us in self._instants(until_us):
             for side in self._sides:
                 side.close_until(instant_us)
+            if self._labels is not None:
+                assert self.spec.text_side is not None
+                self._labels.follow(self._sides[self.spec.text_side])
             table = self._computed([side.window(instant_us) for side in self._sides])
             left, entered = self._table.differences(table)
             yield self._changes(instant_us, self._table, left, -1)
@@ -349,6 +396,7 @@ class SampledJoinAggregates:
                 self.spec.aggregates,
                 groups_max=self.spec.groups_max(self.bytes_max),
                 confidence=confidence,
+                labels=None if self._labels is None else self._labels.known(),
             )
         except OverflowError as error:
             raise BudgetExceeded(
@@ -403,18 +451,17 @@ def sampled_join(
         raise _not_sampled()
     keys = tuple(each.keys for each in inputs)
     group = next(iter(plan.groups), None)
-    if group is not None and not _is_plain_key(group, keys):
+    if group is not None and not _is_only_key(group, keys):
         raise BadQuery(
-            f"GROUP BY {text_of(group)} with CONFIDENCE: the group is the only key of the join, a "
-            "number, a time or a truth value; leave CONFIDENCE away for other groups"
+            f"GROUP BY {text_of(group)} with CONFIDENCE: the group is the only key of the join; "
+            "leave CONFIDENCE away for other groups"
         )
     return SampledJoinAggregates(SampledJoinSpec(keys, lifetimes, *read, group, plan.sampling))
 
 
-def _is_plain_key(group: Expression, keys: Sequence[tuple[Expression, ...]]) -> bool:
-    """Return whether a group is the key of a join, and can be read from its hash."""
-    is_only = all(len(each) == 1 for each in keys) and any(group in each for each in keys)
-    return is_only and group.type is not ColumnType.VARCHAR
+def _is_only_key(group: Expression, keys: Sequence[tuple[Expression, ...]]) -> bool:
+    """Return whether a group is the key of a join, and the join has no other."""
+    return all(len(each) == 1 for each in keys) and any(group in each for each in keys)
 
 
 def _not_sampled() -> BadQuery:
