@@ -73,10 +73,10 @@ class Tuples:
         names = ("g", "k", "v", "side")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
-    def batch(self, part: int, parts: int, start_us: int) -> pa.RecordBatch:
-        """One of the batches of a tick that began at start_us."""
+    def batch(self, part: int, parts: int, start_us: int, span_us: int) -> pa.RecordBatch:
+        """One of the batches of ticks that began at start_us and took span_us."""
         first, last = (len(self.g) * at // parts for at in (part, part + 1))
-        each_us = TICK_US // parts
+        each_us = span_us // parts
         times = start_us + part * each_us + np.arange(last - first) * each_us // (last - first + 1)
         columns = {"g": self.g, "k": self.k, "v": self.v, "side": self.side}
         rows: dict[str, Any] = {name: column[first:last] for name, column in columns.items()}
@@ -162,6 +162,7 @@ class DriftWorld:
         slowness: float,
         shares_out: bool = True,
         batches: int = BATCHES,
+        ticks: int = 1,
     ) -> None:
         """Open it.
 
@@ -170,9 +171,10 @@ class DriftWorld:
           budget_bytes: of all synopses.
           slowness: how many times the CPU that the model says their updates take.
           shares_out: whether memory is shared out while the streams run.
-          batches: of each stream in a tick.
+          batches: of each stream at a time.
+          ticks: from one time that batches are sent to the next; a divisor of TICKS.
         """
-        self._batches = batches
+        self._batches, self._ticks = batches, ticks
         self.seen: list[Seen] = []
         self.machine = Priced(slowness)
         self.db = Engine.open(
@@ -216,8 +218,12 @@ class DriftWorld:
         ends_ns = PHASE_NS + begins_us * 1_000 + round(TICK_S * 1e9)
         for which, stream in enumerate(STREAMS):
             came[stream].append(drawn(minute, period * TICKS + tick, which))
+            if (tick + 1) % self._ticks:
+                continue
+            tuples, span_us = Tuples.together(came[stream][-self._ticks :]), self._ticks * TICK_US
             for part in range(self._batches):
-                batch = came[stream][-1].batch(part, self._batches, machine.time_us)
+                first_us = machine.time_us + TICK_US - span_us
+                batch = tuples.batch(part, self._batches, first_us, span_us)
                 payload = encode(batch)
                 self.db.append(stream, payload, producer="p", epoch=0, sequence=None)
                 machine.log.commit(machine.log.gather())  # Each waits for itself.

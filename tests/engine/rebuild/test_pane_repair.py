@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -83,6 +84,28 @@ def lived(directory, *, overload="on", repairs=False):
     return world, {name: world.rows(name) for name in REPAIRED}
 
 
+@pytest.fixture(scope="module")
+def flooded(tmp_path_factory):
+    """A world after a flood, closed: its panes are thinned, and none was repaired."""
+    world, _ = lived(tmp_path_factory.mktemp("flooded") / "db")
+    world.machine.settle()
+    world.engine.close()
+    return world
+
+
+@pytest.fixture
+def world(flooded, tmp_path):
+    """Another world that goes on from the flooded one, on a copy of its directory."""
+    shutil.copytree(flooded.directory, tmp_path / "db")
+    machine = Unrepaired()
+    machine.time_us, machine.ns = flooded.machine.time_us, flooded.machine.ns
+    machine.slowness = flooded.machine.slowness
+    world = Flooded(tmp_path / "db", machine=machine)
+    world.spacing_us, world.sent = flooded.spacing_us, list(flooded.sent)
+    yield world
+    world.engine.close()
+
+
 @pytest.mark.slow
 def test_repaired_answers_are_those_of_a_run_without_the_flood(tmp_path):
     quiet, truth = lived(tmp_path / "quiet", overload="off")
@@ -103,9 +126,7 @@ def test_repaired_answers_are_those_of_a_run_without_the_flood(tmp_path):
 
 
 @pytest.mark.slow
-def test_repair_stops_when_load_returns_and_goes_on_later(tmp_path):
-    world, _ = lived(tmp_path / "db")
-    world.machine.settle()
+def test_repair_stops_when_load_returns_and_goes_on_later(world):
     looks = itertools.chain([True], itertools.repeat(False))
     calm = False
     repair = repair_of(world, lambda: calm or next(looks))
@@ -118,13 +139,10 @@ def test_repair_stops_when_load_returns_and_goes_on_later(tmp_path):
     world.machine.settle()
     assert repair.repaired_panes > first
     assert world.facts("query", "whole")["thinned_panes"] == "0"
-    world.engine.close()
 
 
 @pytest.mark.slow
-def test_panes_whose_tuples_are_not_all_in_the_archive_stay_as_they_are(tmp_path):
-    world, _ = lived(tmp_path / "db")
-    world.machine.settle()
+def test_panes_whose_tuples_are_not_all_in_the_archive_stay_as_they_are(world):
     repair = repair_of(world)
     world.engine.seal("s")
     core = world.engine.core
@@ -148,14 +166,11 @@ def test_panes_whose_tuples_are_not_all_in_the_archive_stay_as_they_are(tmp_path
     assert repair.repaired_panes > repaired
     assert "whole" in given_up(repair)
     assert "by_group" not in given_up(repair)  # A query that no longer exists is forgotten.
-    world.engine.close()
 
 
 @pytest.mark.slow
-def test_a_corrected_pane_is_rebuilt_of_the_corrected_rows(tmp_path):
+def test_a_corrected_pane_is_rebuilt_of_the_corrected_rows(world):
     """The pane has the deleted rows, and the archive as many others, which came too late."""
-    world, _ = lived(tmp_path / "db")
-    world.machine.settle()
     query_state = world.engine.core.standing_query("sliding")[1].state
     number = max(
         at
@@ -176,4 +191,3 @@ def test_a_corrected_pane_is_rebuilt_of_the_corrected_rows(tmp_path):
     assert rows_there(query_state.panes[number]) == rows_there(thin)
     assert number not in query_state.late_panes.by_pane
     assert number not in world.engine.core.standing_query("sliding")[1].deleted.behind
-    world.engine.close()

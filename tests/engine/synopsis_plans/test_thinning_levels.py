@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -279,7 +280,13 @@ def test_infinite_values_leave_no_bound(tmp_path: Path) -> None:
         assert row["sk_bound"] == "interval"
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine whose queries no test changes."""
+    with begun(tmp_path_factory.mktemp("standing")) as engine:
+        yield engine
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -298,16 +305,15 @@ def test_infinite_values_leave_no_bound(tmp_path: Path) -> None:
         ("ALTER QUERY absent SET THINNING 1/8", UnknownQuery),
     ],
 )
-def test_what_cannot_be_thinned_is_refused(tmp_path: Path, text: str, error: type) -> None:
-    with begun(tmp_path) as engine, pytest.raises(error):
-        engine.execute(text)
+def test_what_cannot_be_thinned_is_refused(standing: Engine, text: str, error: type) -> None:
+    with pytest.raises(error):
+        standing.execute(text)
 
 
-def test_a_level_out_of_range_is_refused(tmp_path: Path) -> None:
-    with begun(tmp_path) as engine:
-        for level in (-1, 21):
-            with pytest.raises(BadSetting, match="must be 0 to 20"):
-                engine.thinning.set_thinning("whole", level)
+def test_a_level_out_of_range_is_refused(standing: Engine) -> None:
+    for level in (-1, 21):
+        with pytest.raises(BadSetting, match="must be 0 to 20"):
+            standing.thinning.set_thinning("whole", level)
 
 
 LEVELS = [("1/8", "1/8"), ("1", "1/4"), ("1/2", "1/32")]

@@ -44,6 +44,16 @@ def db(tmp_path: Path):
         yield engine
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory):
+    """An engine with a stream and a table of one row, which no test changes."""
+    with opened(tmp_path_factory.mktemp("unchanged") / "data") as engine:
+        engine.execute(STREAM)
+        engine.execute(CREATE)
+        engine.execute("INSERT INTO t VALUES (1, 'a', 2, 3)")
+        yield engine
+
+
 def test_statements_leave_the_rows_that_a_dict_has_also_after_restarts(tmp_path: Path) -> None:
     changes = Changes(random.Random(seed("table statements")))
     with opened(tmp_path) as db:
@@ -186,17 +196,14 @@ def test_the_answer_of_a_query_can_be_inserted(db: Engine) -> None:
     ],
 )
 def test_a_wrong_statement_is_refused_and_changes_nothing(
-    db: Engine, statement: str, error: type[ShedderError], said: str
+    unchanged: Engine, statement: str, error: type[ShedderError], said: str
 ) -> None:
-    db.execute(STREAM)
-    db.execute(CREATE)
-    db.execute("INSERT INTO t VALUES (1, 'a', 2, 3)")
     with pytest.raises(error) as refused:
-        db.execute(statement)
+        unchanged.execute(statement)
     assert said in str(refused.value)
-    assert rows_of(db) == {(1, "a"): (2, 3.0)}
-    assert (set(db.core.tables), set(db.core.streams)) == ({"t"}, {"s"})
-    assert db.core.tables["t"].version == 1
+    assert rows_of(unchanged) == {(1, "a"): (2, 3.0)}
+    assert (set(unchanged.core.tables), set(unchanged.core.streams)) == ({"t"}, {"s"})
+    assert unchanged.core.tables["t"].version == 1
 
 
 @pytest.mark.parametrize(
