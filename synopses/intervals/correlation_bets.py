@@ -129,7 +129,7 @@ def correlations_by_bets(
     means: Floats,
     populations: Integers,
     certain: tuple[Integers, Floats],
-    how: tuple[float, np.uint64],
+    how: tuple[float, Floats, np.uint64],
 ) -> Floats:
     """Bounds for the correlation of all pairs of each group.
 
@@ -140,13 +140,14 @@ def correlations_by_bets(
       means: float64 [groups, 2, 2], intervals of both means; their miss is not part of delta.
       populations: int64 [groups], N, without the tuples that are known for certain.
       certain: int64 [groups + 1], where the certain pairs of each group start; float64 [2, pairs].
-      how: delta, and the seed of the shuffle.
+      how: delta; float64 [groups, 2], parts of it for the lower and the upper end, 0 where an end
+        is not wanted, NaN where the first rows decide; and the seed of the shuffle.
 
     Returns:
       bounds: float64 [groups, 3], both ends and the estimate; -1, 1 and NaN where too few pairs
       count, where those that were read do not vary, or where a range has no end or is a point.
     """
-    delta, seed = how
+    delta, parts, seed = how
     rich = -math.log(0.5 * delta)
     known_starts, known = certain
     bounds = np.empty((len(ranges), 3))
@@ -173,10 +174,15 @@ def correlations_by_bets(
         lower = 0.5 * below.half / rich + below.reach / below.rows
         upper = 0.5 * above.half / rich + above.reach / above.rows
         part = min(max(lower / (lower + upper), 0.1), 0.9)
+        tails = delta * np.array([part, 1.0 - part])
+        if not np.isnan(parts[group, 0]):
+            tails = delta * parts[group]
         own = _estimate(rows, absent[group])
         bounds[group, 2] = own
-        bounds[group, 0] = _lower(rows, below, mean, part * delta, own)
-        bounds[group, 1] = -_lower(mirrored, above, mirrored_mean, (1.0 - part) * delta, -own)
+        if tails[0] > 0.0:
+            bounds[group, 0] = _lower(rows, below, mean, tails[0], own)
+        if tails[1] > 0.0:
+            bounds[group, 1] = -_lower(mirrored, above, mirrored_mean, tails[1], -own)
     return bounds
 
 

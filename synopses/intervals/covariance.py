@@ -1,7 +1,8 @@
 """Covariances, correlations and slopes of pairs from a uniform sample.
 
 Each interval is certified normal where the influence function's range allows it
-(linearised_pairs.py), elsewhere by betting (pair_bets.py).
+(linearised_pairs.py), elsewhere by betting (pair_bets.py). One end of a correlation may be normal
+and the other one by betting.
 """
 
 from __future__ import annotations
@@ -81,14 +82,20 @@ def sampled_correlation(
     exact = pairs.first.complete
     normal = certified_correlation(pairs, confidence=confidence)
     low, high = normal.low, normal.high
-    wanted = ~normal.holds & ~exact
+    wanted = np.isnan(np.stack([low, high], axis=1)) & ~exact[:, None]
     if wanted.any():
+        left = np.where(wanted.all(axis=1), np.nan, 1.0 - normal.share)
         least, most, estimate = bounded_correlation(
-            pairs, wanted=wanted, confidence=confidence, certain=certain
+            pairs,
+            parts=np.where(wanted, left[:, None], 0.0),
+            confidence=confidence,
+            certain=certain,
         )
-        low, high = np.where(wanted, least, low), np.where(wanted, most, high)
+        low, high = np.where(wanted[:, 0], least, low), np.where(wanted[:, 1], most, high)
         if certain is not None:
-            value = np.where(wanted & ~np.isnan(estimate), estimate, value)
+            value = np.where(wanted.any(axis=1) & ~np.isnan(estimate), estimate, value)
+            # A normal end is one of the sample alone.
+            low, high = np.fmin(low, value), np.fmax(high, value)
     return Intervals.of(
         value,
         np.where(exact, value, low),

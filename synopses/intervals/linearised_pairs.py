@@ -16,6 +16,12 @@ the error of normal pairs only; here the pairs' own fourth moments stand in its 
 The interval is the union over the u, v and w that may be, as in `unknown_mean`, so it holds the
 remainder of the linearisation. The remainder is quadratic in u, v, w, the half width convex. So the
 union is taken over nodes: the ends, the middles and the center of the intervals of u, v and w.
+
+Each end of a correlation is certified by itself. The lower end misses where pairs far below the
+mean of the influence function were not read, the upper one where pairs far above it were not. So
+rho of an end is that of the influence function's reach on its side. A little too large a rho is
+made small enough by a larger error: a normal interval with a larger spread holds all the more. One
+normal end has the part of delta with which it and the bets for the other end are the narrowest.
 Source: Devlin, Gnanadesikan, Kettenring 1975, Biometrika 62(3) (the influence of r).
 """
 
@@ -32,8 +38,12 @@ from synopses.intervals.from_moments import Ends, Floats
 from synopses.intervals.normal import rho, rho_max, two_sided
 from synopses.intervals.sampled_pairs import FEATURES, SampledPairs
 from synopses.model.overflow import in_range
+from synopses.model.parameters import error_share
 
 _STEPS: Final = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])  # In half widths.
+# Of the error of an end, to certify it. Bets are as wide at a larger one.
+_RAISED_MAX: Final = 1.3
+_SHARES: Final = (0.5, 0.3, 0.1, 0.03)  # Of delta, for a certified end; the other end has the rest.
 
 Weights = Sequence[Floats | float]
 
@@ -42,16 +52,19 @@ Weights = Sequence[Floats | float]
 class Certified:
     """Normal intervals of the groups where they are certified.
 
-    low, high: float64 [groups]; NaN where not certified. error: float64 [groups], standard error.
+    low, high: float64 [groups]; NaN where not certified; one end of a correlation may be, without
+      the other. error: float64 [groups], standard error.
+    share: part of delta with which a certified end misses, of all groups or float64 [groups].
     """
 
     low: Floats
     high: Floats
     error: Floats
+    share: Floats | float = 0.5
 
     @property
     def holds(self) -> NDArray[np.bool_]:
-        """bool [groups], where the interval is certified."""
+        """bool [groups], where both ends are certified."""
         return ~(np.isnan(self.low) | np.isnan(self.high))
 
 
@@ -102,10 +115,13 @@ def certified_correlation(pairs: SampledPairs, *, confidence: float) -> Certifie
     everywhere = _Averages.of(pairs, confidence)
     r = everywhere.correlation
     influence = (1.0, -r / 2.0, -r / 2.0, 0.0, 0.0)
-    chosen = everywhere.certified(
-        influence, np.maximum(*reach_of_correlation(everywhere.x, everywhere.y, r))
-    )
-    at = everywhere.select(chosen)
+    rhos = [
+        everywhere.rho(influence, reach)
+        for reach in reach_of_correlation(everywhere.x, everywhere.y, r)
+    ]
+    found = _CertifiedEnds.of(rhos[0], rhos[1], everywhere.rows, confidence)
+    chosen = np.flatnonzero(found.is_certified.any(axis=0))
+    at = everywhere.select(chosen, found.factor)
     # The means of z_x + z_y and z_x - z_y: where r is near 1, both means err alike.
     both, apart = at.half((0.0, 0.0, 0.0, 1.0, 1.0)), at.half((0.0, 0.0, 0.0, 1.0, -1.0))
     # The spreads are about means that err, too: squares of these are added.
@@ -113,18 +129,70 @@ def certified_correlation(pairs: SampledPairs, *, confidence: float) -> Certifie
     sums, differences, ratios = nodes(_STEPS, both, apart, ratio)
     shift_x, shift_y = (sums + differences) / 2.0, (sums - differences) / 2.0
     grown, shrunk = np.exp(ratios), np.exp(-ratios)
-    low, high = at.roots(
+    ends = at.roots(
         at.correlation + shift_x * shift_y,
         ((1.0 + shift_x**2) * grown + (1.0 + shift_y**2) * shrunk) / 2.0,
         fixed=(1.0, 0.0, 0.0, -shift_y, -shift_x),
         moving=(0.0, -grown / 2.0, -shrunk / 2.0, grown * shift_x, shrunk * shift_y),
+        raised=(found.raised[0, chosen], found.raised[1, chosen]),
     )
-    ends = np.clip(low, -1.0, 1.0), np.clip(high, -1.0, 1.0)
-    return _placed(chosen, ends, everywhere.error(influence), np.ones(pairs.groups))
+    low, high = (
+        np.where(found.is_certified[at_end, chosen], np.clip(end, -1.0, 1.0), np.nan)
+        for at_end, end in enumerate(ends)
+    )
+    placed = _placed(chosen, (low, high), everywhere.error(influence), np.ones(pairs.groups))
+    return Certified(placed.low, placed.high, placed.error, found.share)
 
 
 _ONLY_X: Final = (0.0, 0.0, 0.0, 1.0, 0.0)
 _ONLY_Y: Final = (0.0, 0.0, 0.0, 0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _CertifiedEnds:
+    """Which ends of a correlation are normal, and how.
+
+    is_certified: bool [2, groups], of the lower end and of the upper one. raised: float64
+    [2, groups], factors of the error. share: float64 [groups], the part of delta with which either
+    misses. factor: float64 [groups], Student's t.
+    """
+
+    is_certified: NDArray[np.bool_]
+    raised: Floats
+    share: Floats
+    factor: Floats
+
+    @classmethod
+    def of(cls, below: Floats, above: Floats, rows: Floats, confidence: float) -> _CertifiedEnds:
+        """Both ends if rho of both is small enough, else the one that makes the width the least.
+
+        below, above: float64 [groups], rho of either end.
+        """
+        delta, rhos = error_share(confidence), np.stack([below, above])
+        near, far = rhos.min(axis=0), rhos.max(axis=0)
+        # In errors: a normal end, and one by bets, which is as in `_first` of correlation_bets.py.
+        widths, factors, raises, bets = [], [], [], np.full(len(near), np.inf)
+        for share in _SHARES:
+            own = 1.0 - 2.0 * share * delta
+            raised = np.maximum(near / rho_max(own), 1.0)
+            factor = two_sided(rows - 1.0, confidence=own)
+            rich = -np.log((1.0 - share) * delta)
+            other = np.sqrt(2.0 * rich) + far * rich
+            normal = np.where(raised <= _RAISED_MAX, factor * raised, np.inf)
+            widths.append(normal + other)
+            rich = -np.log(share * delta)
+            bets = np.fmin(bets, np.sqrt(2.0 * rich) + near * rich + other)
+            factors.append(factor)
+            raises.append(raised)
+        both = far <= _RAISED_MAX * rho_max(confidence)
+        best = np.where(both, 0, np.argmin(widths, axis=0))
+        groups = np.arange(len(near))
+        alone = np.array(widths)[best, groups] < bets
+        raised = np.where(
+            both, np.maximum(rhos / rho_max(confidence), 1.0), np.array(raises)[best, groups]
+        )
+        certified = both | (alone & (rhos == near) & (below != above))
+        return cls(certified, raised, np.array(_SHARES)[best], np.array(factors)[best, groups])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,14 +238,14 @@ class _Averages:
             rho_max(confidence),
         )
 
-    def select(self, chosen: NDArray[np.int64]) -> _Averages:
-        """The same of some groups."""
+    def select(self, chosen: NDArray[np.int64], factor: Floats | None = None) -> _Averages:
+        """The same of some groups; factor: of all groups, instead of Student's t."""
         return _Averages(
             self.correlation[chosen],
             (self.x[0][chosen], self.x[1][chosen]),
             (self.y[0][chosen], self.y[1][chosen]),
             self.covariance[chosen],
-            self.factor[chosen],
+            (self.factor if factor is None else factor)[chosen],
             self.rows[chosen],
             self.unread_share[chosen],
             self.usable[chosen],
@@ -197,23 +265,39 @@ class _Averages:
 
         reach: its largest size that the known ranges allow.
         """
+        return np.flatnonzero(self.rho(influence, reach) <= self.limit)
+
+    def rho(self, influence: Weights, reach: Floats) -> Floats:
+        """Rho of an influence function whose largest size is this; inf: it tells nothing."""
         deviation = self.error(influence) * np.sqrt(self.rows / self.unread_share)
         found = rho(reach, deviation, read=self.rows, unread_share=self.unread_share)
-        return np.flatnonzero((found <= self.limit) & self.usable)
+        return np.where(self.usable, found, np.inf)
 
-    def roots(self, above: Floats, below: Floats, *, fixed: Weights, moving: Weights) -> Ends:
+    def roots(
+        self,
+        above: Floats,
+        below: Floats,
+        *,
+        fixed: Weights,
+        moving: Weights,
+        raised: Ends | None = None,
+    ) -> Ends:
         """The least and the largest t that is not ruled out at any node.
 
         At a node all t hold with |above - t below| <= half(fixed + t moving). NaN where t may be
-        of any size.
+        of any size. raised: factors of the error, for either end; None: 1.
         """
-        square = self.factor**2
-        leading = below**2 - square * self._product(moving, moving)
-        middle = (above * below + square * self._product(fixed, moving)) / leading
-        last = (above**2 - square * self._product(fixed, fixed)) / leading
-        away = np.sqrt(np.maximum(middle**2 - last, 0.0))
-        middle = np.where(leading > 0.0, middle, np.nan)
-        return (middle - away).min(axis=0), (middle + away).max(axis=0)
+        squares = [self._product(*each) for each in ((moving,) * 2, (fixed, moving), (fixed,) * 2)]
+        ends = []
+        for end, side in enumerate((-1.0, 1.0)):
+            factor = self.factor if raised is None else self.factor * raised[end]
+            moved, crossed, constant = (factor**2 * each for each in squares)
+            leading = below**2 - moved
+            middle = (above * below + crossed) / leading
+            last = (above**2 - constant) / leading
+            away = np.sqrt(np.maximum(middle**2 - last, 0.0))
+            ends.append(np.where(leading > 0.0, middle, np.nan) + side * away)
+        return ends[0].min(axis=0), ends[1].max(axis=0)
 
     def _product(self, left: Weights, right: Weights) -> Floats:
         total: Floats = np.zeros(len(self.correlation))

@@ -37,6 +37,7 @@ _PILOT: Final = 8  # One row in so many is the pilot's.
 _PILOT_MIN: Final = 4  # Pairs; of fewer the pilot says nothing, and the known ranges stand in.
 _COUNT: Final = 0.02  # Part of delta for the number K of pairs; all parts are at most 1 in sum.
 _MEAN: Final = 0.02  # Part of delta for each interval of a mean that a correlation needs.
+_WITHOUT_MEANS: Final = 1.0 - 2.0 * _MEAN
 _FLAT: Final = 1e-12  # A spread below this part of the range is rounding.
 
 Chosen = NDArray[np.bool_]
@@ -80,7 +81,7 @@ def bounded_slope(pairs: SampledPairs, *, wanted: Chosen, confidence: float) -> 
 def bounded_correlation(
     pairs: SampledPairs,
     *,
-    wanted: Chosen,
+    parts: Floats,
     confidence: float,
     certain: CertainPairs | None = None,
 ) -> tuple[Floats, Floats, Floats]:
@@ -88,6 +89,8 @@ def bounded_correlation(
 
     Args:
       pairs: the sample. certain: pairs that are known; None: no pair is.
+      parts: float64 [groups, 2], of delta, for the lower end and the upper one; 0: an end is not
+        wanted; NaN in both: as is narrowest.
 
     Returns:
       Both ends, and the estimate: float64 [groups] each.
@@ -96,13 +99,14 @@ def bounded_correlation(
     known = certain or CertainPairs.none(pairs)
     x, y = known.others.first, known.others.second
     ranges = np.stack([_stacked(column.low, column.high) for column in (x, y)], axis=1)
-    ranges[~wanted] = 0.0  # Nothing is computed.
+    some = (parts != 0.0).any(axis=1)
+    ranges[~some] = 0.0  # Nothing is computed.
     means = [
         mean_of_matches(
             column,
             low=column.low,
             high=column.high,
-            wanted=wanted,
+            wanted=some,
             confidence=1.0 - _MEAN * delta,
             learning=False,
         )
@@ -117,9 +121,15 @@ def bounded_correlation(
         np.stack([_stacked(*ends) for ends in means], axis=1),
         x.populations.copy(),
         (known.starts, known.pairs),
-        ((1.0 - 2.0 * _MEAN) * delta, np.uint64(x.shuffle_seed)),
+        (_WITHOUT_MEANS * delta, _of_the_rest(parts), np.uint64(x.shuffle_seed)),
     )
     return found[:, 0], found[:, 1], found[:, 2]
+
+
+def _of_the_rest(parts: Floats) -> Floats:
+    """Parts of delta without both means' part, as parts of what is left; 0 and NaN stay."""
+    rest = (parts - (1.0 - _WITHOUT_MEANS)) / _WITHOUT_MEANS
+    return np.where(parts > 0.0, rest, parts)
 
 
 def _stacked(low: Floats, high: Floats) -> Floats:

@@ -43,8 +43,8 @@ def bounds(
         owners = np.repeat(np.arange(trials), len(held))
         held = np.tile(held, trials)
         certain = CertainPairs.by_group(x[held], y[held], ids=owners, others=others)
-    wanted = np.ones(trials, np.bool_)
-    return bounded_correlation(pairs, wanted=wanted, confidence=confidence, certain=certain)[:2]
+    parts = np.full((trials, 2), np.nan)
+    return bounded_correlation(pairs, parts=parts, confidence=confidence, certain=certain)[:2]
 
 
 def sample_of(

@@ -52,6 +52,7 @@ def columns() -> dict[str, tuple[Column, Column]]:
         "heights": (np.where(u < 0.5, -1.0, 1.0) * (1.0 + 1e-6 * v), np.where(v < 0.5, -1.0, 1.0)),
         "parabola": (u - 0.5, (u - 0.5) ** 2),
         "steps": (np.floor(3 * u), np.floor(3 * v) ** 2 + np.floor(3 * u)),
+        "triangle": (u, -u - v),
         "one of many differs": (z, (np.arange(SIZE) == 0).astype(np.float64)),
     }
 
@@ -129,6 +130,21 @@ def test_a_certified_correlation_near_one_is_skew_towards_zero():
     assert found.holds.all()
     assert (value - found.low > found.high - value).mean() > 0.9
     assert (found.high <= 1.0).all()
+
+
+def test_one_end_of_a_correlation_is_certified_without_the_other():
+    """No pair adds much to the influence function; a pair at a corner would take off much."""
+    x, y = columns()["triangle"]
+    for column, close in ((-y, "high"), (y, "low")):
+        pairs = samples(x, column, 400, trials=30)
+        found = sampled_correlation(pairs, confidence=0.95)
+        normal = certified_correlation(pairs, confidence=0.95)
+        alone = np.isnan(normal.low) if close == "high" else np.isnan(normal.high)
+        assert alone.mean() > 0.9
+        assert (getattr(found, close) == getattr(normal, close))[alone].all()
+        away = np.abs(getattr(found, close) - found.value) / normal.error
+        assert np.median(away[alone]) <= 1.2 * 1.96
+        assert np.isnan(found.variance[alone]).all()
 
 
 def test_two_equal_columns_are_not_certified():
