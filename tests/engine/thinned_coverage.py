@@ -142,14 +142,25 @@ class World:
         seen = []
         for _ in range(self.trials):
             keys = self.rng.random(len(drawn))
-            whole = read == len(drawn)
-            kept = drawn if whole else drawn[keys <= np.partition(keys, read - 1)[read - 1]]
+            kept = drawn if read == len(drawn) else drawn[keys <= smallest(keys, read)]
             seen.append(kept[self.match[kept]])
         return Stratum(level, drawn, members, read, seen)
 
     def ids(self, stratum: Stratum) -> NDArray[np.int32]:
         """The trial of every row that was seen."""
         return np.repeat(np.arange(self.trials), list(map(len, stratum.seen))).astype(np.int32)
+
+
+def smallest(keys: Floats, rank: int) -> float:
+    """Return the key of a rank, from 1 on, of many in [0, 1); only keys near it are sorted."""
+    share = rank / len(keys)
+    around = 6.0 * math.sqrt(share * (1.0 - share) / len(keys))
+    is_low = keys < share - around
+    near = keys[~is_low & (keys < share + around)]
+    place = rank - 1 - int(np.count_nonzero(is_low))
+    if 0 <= place < len(near):
+        return float(np.partition(near, place)[place])
+    return float(np.partition(keys, rank - 1)[rank - 1])
 
 
 Feed = Callable[[World, Ints], tuple[Any, ...]]

@@ -40,6 +40,9 @@ EXACT_IN_PANES = frozenset(
 
 def aggregates_of(node: Expression) -> Iterator[Aggregate]:
     """The distinct aggregates that an expression is built of, in order of appearance."""
+    if isinstance(node, Aggregate):  # It contains no other one.
+        yield node
+        return
     seen: set[Aggregate] = set()
     for part in walk(node):
         if isinstance(part, Aggregate) and part not in seen:
