@@ -299,7 +299,7 @@ def test_a_query_stands_when_its_end_cannot_be_written(tmp_path: Path) -> None:
     with opened(tmp_path / "data") as db:
         db.execute(CREATE)
         db.push("s", second(0))
-        names = [f"n {number}" for number in range(200)]
+        names = [f"n {number}" for number in range(100)]
         for name in names:
             db.register(name, TEXTS["ever"])
         with full_catalog(db), pytest.raises(DiskFull):
