@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import runpy
 import shlex
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.warm_commands import run, started, words_of
+from shedder.cli.main import main
 from tests.warm_process import WarmProcess
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +25,9 @@ _BLOCK = re.compile(
     r"(?:<!-- not run: (?P<reason>[^>]+) -->\s*\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_SHELL_ALONE = frozenset("$`~\n")  # Characters that a shell replaces, or that divide commands.
+_PUNCTUATION = frozenset("();<>|&")  # Words of redirections, pipes and lists of commands.
+_PYTHON_MODULE = ["python", "-m"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,9 @@ def steps(block: Block) -> Iterator[Step]:
 class Console:
     """Runs a page's commands in a directory; what ends in & runs until the page ends.
 
+    Commands without syntax of the shell run in warm processes, which need not load them. Their
+    starts in interpreters of their own are those of tests/cli/test_main.py.
+
     port: stands in for Shedder's own 7077, so that pages may be tested beside a server.
     """
 
@@ -112,8 +120,8 @@ class Console:
         if command.endswith("&"):
             self._start(command.removesuffix("&").strip())
             return 0, ""
-        if (words := words_of(command)) is not None:
-            return run(words, self.directory, self._environment)
+        if (words := _words_of(command)) is not None:
+            return _run_warm(words, self.directory, self._environment)
         done = subprocess.run(
             ["/bin/bash", "-c", command],
             cwd=self.directory,
@@ -128,7 +136,7 @@ class Console:
 
     def _start(self, command: str) -> None:
         log = self.directory / "server.log"
-        server = started(shlex.split(command), self.directory, self._environment, log)
+        server = _started(shlex.split(command), self.directory, self._environment, log)
         self._stack.callback(_end, server)
         line = server.output.readline()  # The address, as soon as calls are answered.
         assert line.strip().endswith(f":{self.port}"), f"{line}\n{log.read_text()}"
@@ -138,6 +146,52 @@ def _end(server: WarmProcess) -> None:
     with server:
         server.send_signal(signal.SIGTERM)
         server.wait()
+
+
+def _words_of(command: str) -> list[str] | None:
+    """Return the words of a command line that a warm process can run; None: it needs a shell."""
+    if not _SHELL_ALONE.isdisjoint(command):
+        return None
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words = list(lexer)
+    if any(word and _PUNCTUATION.issuperset(word) for word in words):
+        return None
+    is_known = words[:1] == ["shedder"] or words[:2] == _PYTHON_MODULE
+    return words if is_known else None
+
+
+def _run_warm(words: list[str], directory: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    """Run the words of `_words_of`; return the exit code and all output."""
+    with _started(words, directory, environment) as process:
+        output = process.output.read()
+        return process.wait(), output
+
+
+def _started(
+    words: list[str], directory: Path, environment: Mapping[str, str], errors: Path | None = None
+) -> WarmProcess:
+    """Start the words of `_words_of`; stderr goes to the file, or with stdout."""
+    return WarmProcess(_become, words, directory, environment, errors is None, errors=errors)
+
+
+def _become(
+    words: list[str], directory: Path, environment: Mapping[str, str], joins_output: bool
+) -> None:
+    """Become the process of a command line."""
+    if joins_output:
+        os.dup2(1, 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    if words[0] == "shedder":
+        sys.argv = words
+        main()
+        return
+    module, sys.argv = words[2], words[2:]
+    sys.path.insert(0, str(directory))
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.stdout.flush()
 
 
 def _free_port() -> int:
