@@ -149,19 +149,23 @@ def foreign_assignments(tree: ast.Module) -> list[str]:
     class of the same module declares, and those of protobuf messages and of other libraries.
     """
     found = set[str]()
+    if not any(map(_is_set_on_other, nodes(tree))):
+        return []
     declared = {name for node in nodes(tree) for name in _declared(node)} | LIBRARY_ATTRIBUTES
     functions = [n for n in nodes(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     for function in functions:
         inner = list(ast.walk(function))
+        stores = [node for node in inner if _is_set_on_other(node) and node.attr not in declared]
+        if not stores:
+            continue
         own = {"self", "cls", *(name for node in inner for name in _made(node))}
         messages = {name for node in inner for name in _messages(node)}
-        for node in inner:
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                is_own = isinstance(node.value, ast.Name) and node.value.id in own
-                base = _base(node)
-                is_own |= isinstance(base, ast.Name) and base.id in messages
-                if not is_own and node.attr not in declared:
-                    found.add(_line(node, ast.unparse(node)))
+        for node in stores:
+            is_own = isinstance(node.value, ast.Name) and node.value.id in own
+            base = _base(node)
+            is_own |= isinstance(base, ast.Name) and base.id in messages
+            if not is_own:
+                found.add(_line(node, ast.unparse(node)))
     return sorted(found)
 
 
@@ -364,6 +368,14 @@ def _defined(tree: ast.Module) -> Iterator[str]:
             yield node.id
         elif _is_set_on_self(node):
             yield node.attr
+
+
+def _is_set_on_other(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+    )
 
 
 def _is_set_on_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
