@@ -94,7 +94,7 @@ def test_a_seed_replays_a_run_and_another_seed_draws_other_examples(tmp_path):
     assert "1 on seeds of the run: false alarm of the run <= 1e-08; 1 on literal" in printed
     assert "1 failed, 4 passed, 1 deselected" in printed
     assert alone.endswith(", 1, [])")  # Settings refuses unknown names in the environment.
-    printed, workers = run(tmp_path, "-n2", "--dist=loadfile", seed=11)
+    printed, workers = run(tmp_path, "-n1", "--dist=loadfile", seed=11)
     assert workers == [alone]
     assert "1 on seeds of the run: false alarm of the run <= 1e-08; 1 on literal" in printed
     printed, (other,) = run(tmp_path, seed=12, size="nightly")

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from tests.scale import scaled
+
 
 def run_attack(seed: int, inputs: int) -> None:
     code = f"from tests.wire.hostile import attack; attack({seed}, {inputs})"
@@ -29,4 +31,4 @@ def test_hostile_bytes_end_in_errors():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_many_hostile_bytes_end_in_errors(seed):
-    run_attack(seed, inputs=25_000)
+    run_attack(seed, inputs=scaled(8_000, 25_000))
