@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from synopses.intervals.quantiles import sampled_quantile
+from tests.scale import scaled
 from tests.synopses.coverage import (
     Cell,
     Outcome,
@@ -27,7 +28,7 @@ from tests.synopses.sketch_coverage import SketchCell, SketchOutcome, measure_sk
 
 CELLS_MAX = 150
 POPULATION = 20_000
-TRIALS = 300
+TRIALS = scaled(200, 300)
 
 
 @pytest.fixture(scope="module")
