@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import scipy  # `scipy.stats` is imported where it is first used: it takes a second.
 from numpy.typing import NDArray
+from scipy.special import bdtr, bdtrik  # Importing `scipy.stats` takes a second.
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
@@ -45,7 +45,10 @@ def gate(trials: int, confidence: float, alarm: float = ALARM) -> int:
     """
     is_of_run = alarm <= RUN_ALARM
     EVALUATED.add(literal=int(not is_of_run), run=int(is_of_run))
-    return int(scipy.stats.binom.ppf(alarm, trials, confidence))
+    if not trials:
+        return 0
+    hits = math.ceil(bdtrik(alarm, trials, confidence))
+    return hits - 1 if hits > 0 and bdtr(hits - 1, trials, confidence) >= alarm else hits
 
 
 def _zipf(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
