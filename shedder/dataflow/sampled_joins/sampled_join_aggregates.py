@@ -225,6 +225,7 @@ class SampledJoinAggregates:
         self._heavy: tuple[tuple[int, int, int], Words] | None = None  # Of the newest panes.
         self._table = self._computed([[] for _ in spec.keys])
         self._is_new = True
+        self._resize_up_to(TIME_MIN_US + 1)  # Before the first tuple.
 
     @property
     def schema(self) -> pa.Schema:
@@ -286,6 +287,7 @@ class SampledJoinAggregates:
             self._resize(first_us, bytes_max)
             rows = [later for _, later in parts]
         found += self._applied(as_of_us, rows)
+        self._resize_up_to(as_of_us + 1)  # As it was done before a restart, without a later tuple.
         return ChangeBatch.concat([ChangeBatch.empty(self.schema), *found])
 
     def resize(self, first_us: int, bytes_max: int) -> None:
@@ -297,6 +299,11 @@ class SampledJoinAggregates:
         self.spec.sizes(bytes_max)
         self._resizes.clear()
         self._resize(first_us, bytes_max)
+
+    def _resize_up_to(self, us: int) -> None:
+        """Make the changes that have an instant up to this one."""
+        while self._resizes and self._resizes[0][0] <= us:
+            self._resize(*self._resizes.popleft())
 
     def _resize(self, first_us: int, bytes_max: int) -> None:
         self.bytes_max, self._sizes = bytes_max, self._sizes.resized(self.spec.sizes(bytes_max))

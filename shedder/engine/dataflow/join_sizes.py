@@ -28,6 +28,11 @@ class JoinSampling:
     bytes_max: int
     resizes: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def newest_bytes_max(self) -> int:
+        """Bytes behind the newest change."""
+        return self.resizes[-1][1] if self.resizes else self.bytes_max
+
     def to_json(self) -> Any:
         """Return what the catalog keeps. Versions that know no resizes cannot read them."""
         if not self.resizes:
@@ -109,9 +114,13 @@ class JoinSizes:
     def put(self, first_us: int, bytes_max: int, resize: Callable[[int, int], None]) -> bool:
         """Store other bytes from an instant on, and resize; return False if that may not be now.
 
+        The bytes that the query has are no change.
+
         Raises:
           BudgetExceeded: the query has been resized too often. DiskFull, StorageFailed.
         """
+        if bytes_max == self._sampling.newest_bytes_max:
+            return True
         from_us = self._store.needs_from_us()
         changed = self._sampling.with_resize(first_us, bytes_max, from_us=from_us)
         if changed is None:

@@ -383,6 +383,35 @@ def test_a_limit_that_batches_before_its_record_had_is_in_force_in_a_replay(tmp_
         assert db.query("exact").answer().rows() == [{"n": streams.size}]
 
 
+def test_changed_bytes_are_held_behind_a_restart_before_the_next_tuple(tmp_path):
+    streams, size = Streams("restarted"), LIMIT // 2
+    with Engine.open(tmp_path / "d", **SETTINGS) as db:
+        create(db)
+        db.register("size", TEXT)
+    for slides in range(3):
+        with Engine.open(tmp_path / "d", **SETTINGS) as db:
+            push(db, streams, slides)
+            size -= 64 << 10
+            db.execute(f"ALTER QUERY size SET BYTES {size} BYTES")
+            held = db.core.rows.queries["size"].sampled_join.size_bytes
+        with Engine.open(tmp_path / "d", **SETTINGS) as db:
+            assert db.core.rows.queries["size"].sampled_join.size_bytes == held <= size
+            facts = {row["key"]: row["value"] for row in db.execute("DESCRIBE size").rows()}
+            assert facts["bytes"] == str(size)
+
+
+def test_the_same_bytes_are_no_change(tmp_path):
+    with Engine.open(tmp_path / "d", **SETTINGS) as db:
+        create(db)
+        db.register("size", TEXT)
+        for _ in range(RESIZES_MAX + 1):
+            db.execute("ALTER QUERY size SET BYTES 256 KIB")
+        for at in range(RESIZES_MAX - 1):
+            db.execute(f"ALTER QUERY size SET BYTES {200_000 + at} BYTES")
+        with pytest.raises(BudgetExceeded, match="changed 64 times"):
+            db.execute("ALTER QUERY size SET BYTES 256 KIB")
+
+
 def test_changes_of_bytes_are_stored_as_long_as_a_restart_needs_them():
     sizes = JoinSampling(7, 1_000)
     assert JoinSampling.from_json(sizes.to_json()) == sizes
