@@ -28,6 +28,10 @@ class _Server:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
+        if not sys.executable:
+            raise FileNotFoundError(
+                f"sys.executable is {sys.executable!r}; set it to Python's path"
+            )
         stderr = _inherited_stderr()
         self._control, theirs = _socket_pair()
         try:

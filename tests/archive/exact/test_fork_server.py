@@ -159,10 +159,12 @@ def test_a_server_that_cannot_be_started_keeps_no_descriptors(shared, free):
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_a_server_without_an_interpreter_is_refused(shared, tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", ["/nowhere/python", "", None])
+def test_a_server_without_an_interpreter_is_refused(shared, monkeypatch, path):
+    """An embedded Python does not know its executable."""
     before = os.listdir("/proc/self/fd")
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(FileNotFoundError, match="python"):
+    monkeypatch.setattr(sys, "executable", path)
+    with pytest.raises(FileNotFoundError, match=path or "sys.executable is"):
         shared.start(LIMITS)
     assert os.listdir("/proc/self/fd") == before
 
