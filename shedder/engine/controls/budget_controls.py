@@ -94,8 +94,7 @@ class BudgetControls:
                 )
             found = query
             limit = self._core.rows.limits.query_bytes_max // 2
-            is_whole = isinstance(size_bytes, int) and not isinstance(size_bytes, bool)
-            if not is_whole or not 0 < size_bytes <= limit:
+            if not _is_size(size_bytes, least=1, end=limit + 1):
                 raise BadSetting(
                     f"bytes of {name!r} are {size_bytes!r}; they must be a whole number over 0, at "
                     f"most {limit:,}, half of row_query_bytes_max"
@@ -167,8 +166,7 @@ class BudgetControls:
           DiskFull, StorageFailed: nothing has changed.
         """
         self._lifetime.check_open()
-        is_whole = isinstance(size_bytes, int) and not isinstance(size_bytes, bool)
-        if size_bytes is not None and not (is_whole and 0 < size_bytes < BYTES_END):
+        if size_bytes is not None and not _is_size(size_bytes, least=1, end=BYTES_END):
             raise BadSetting(
                 f"the budget of synopses is {size_bytes!r}; it must be a whole number of bytes, "
                 "over 0 and below 2^63, or None for that of the settings"
@@ -192,13 +190,11 @@ class BudgetControls:
           DiskFull, StorageFailed: nothing has changed.
         """
         self._lifetime.check_open()
-        is_whole = isinstance(size_bytes, int) and not isinstance(size_bytes, bool)
-        if size_bytes is not None and not (
-            is_whole and ROW_QUERY_BYTES_MIN <= size_bytes < BYTES_END
-        ):
+        least = ROW_QUERY_BYTES_MIN
+        if size_bytes is not None and not _is_size(size_bytes, least=least, end=BYTES_END):
             raise BadSetting(
                 f"the limit of a row query is {size_bytes!r}; it must be a whole number of bytes, "
-                f"from {ROW_QUERY_BYTES_MIN:,} on and below 2^63, or None for that of the settings"
+                f"from {least:,} on and below 2^63, or None for that of the settings"
             )
         with self._ddl:
             alter(self._core, RowLimitAltered(size_bytes))
@@ -222,6 +218,11 @@ class BudgetControls:
     def budget_from(self, value: str) -> None:
         """Set the budget of synopses to a text: 64MiB, or default."""
         self.set_synopsis_bytes(_size(value, "budget of synopses"))
+
+
+def _is_size(value: object, *, least: int, end: int) -> bool:
+    """Return whether a value is a whole number, at least `least` and below `end`."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < end
 
 
 def _size(value: str, what: str) -> int | None:
