@@ -109,14 +109,7 @@ class RowFlow:
         self._sizes = sizes
         self.is_stream = self._flow.is_stream
         self._schema = with_roles(self._flow.schema, query.plan)
-        fields = list(self._schema)
-        if names is None:
-            own = [field.name not in (EVENT_TIME, SIGN) for field in fields]
-            self._shown = [at for at, is_shown in enumerate(own) if is_shown]
-            self.columns = pa.schema([fields[at] for at in self._shown])
-        else:
-            self._shown = list(range(len(fields)))
-            self.columns = pa.schema([*map(pa.Field.with_name, fields, names)])
+        self._shown, self.columns = _shown_columns(self._schema, names)
         self._sinks: RelationSinks | None = None
         self._shares_sinks = False
         if not self.is_stream:
@@ -347,3 +340,11 @@ class RowFlow:
         assert self._sinks is not None
         table = self._sinks.table(0 if self._as_of_us is None else self._as_of_us)
         return pa.Table.from_arrays(table.columns, schema=self._schema)
+
+
+def _shown_columns(schema: pa.Schema, names: Sequence[str] | None) -> tuple[list[int], pa.Schema]:
+    """Return the places of the columns that rows have, and these columns, as of `RowFlow`."""
+    if names is not None:
+        return list(range(len(schema))), pa.schema([*map(pa.Field.with_name, schema, names)])
+    shown = [at for at, each in enumerate(schema) if each.name not in (EVENT_TIME, SIGN)]
+    return shown, pa.schema([schema.field(at) for at in shown])

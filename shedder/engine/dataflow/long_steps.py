@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -81,6 +81,51 @@ class StepThread:
     def close(self) -> None:
         """Wait for the part that runs; the steps are cancelled."""
         self._pool.shutdown(cancel_futures=True)
+
+
+class TakenStep(Generic[Made]):
+    """The step of one query that the other thread goes on with. Used by the apply thread."""
+
+    def __init__(self, thread: StepThread) -> None:
+        """There is none yet."""
+        self._thread = thread
+        self._step: QueryStep[Made] | None = None
+        self._done: Future[None] | None = None
+
+    @property
+    def step(self) -> QueryStep[Made] | None:
+        """The step; None: there is none."""
+        return self._step
+
+    def take(self, step: QueryStep[Made], ended: Callable[[], None]) -> None:
+        """Give a step to the other thread, as `StepThread.take`."""
+        self._step = step
+        self._done = self._thread.take(step, ended)
+
+    def finish(self) -> QueryStep[Made] | None:
+        """Wait for the end of the step, and return it; None: there is none."""
+        if self._step is None or self._done is None:
+            return None
+        if self._done.cancel():
+            self._step.finish()
+        else:
+            wait([self._done])
+        return self._step
+
+    def leave(self, step: QueryStep[Made]) -> bool:
+        """Forget a step that has ended, or raise its error; return False if it is not the step."""
+        if self._step is not step or self._done is None:
+            return False
+        done, self._step, self._done = self._done, None, None
+        if not done.cancelled():
+            done.result()
+        return True
+
+    def cancel(self) -> None:
+        """Forget the step, and have it end with its present part."""
+        if self._step is not None:
+            self._step.cancel()
+            self._step = self._done = None
 
 
 class ReadWaits:

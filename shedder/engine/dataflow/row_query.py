@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from shedder.dataflow.sampled_joins.sampled_join_aggregates import SampledJoinAg
 from shedder.dataflow.tables.table_places import Reached
 from shedder.engine.dataflow.flow import RowFlow, SharedPart
 from shedder.engine.dataflow.held_places import HeldPlaces
-from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread
+from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread, TakenStep
 from shedder.engine.dataflow.query_flow import QueryFlow
 from shedder.engine.dataflow.query_tables import QueryTables
 from shedder.engine.dataflow.row_agreement import agreement
@@ -81,9 +81,7 @@ class RowQuery:
         self.failed = ""
         self._flow: QueryFlow | None = flow  # None: the query has failed.
         self._limits = limits
-        self._steps = steps
-        self._step: QueryStep[Any] | None = None  # That the other thread goes on with.
-        self._stepped: Future[None] | None = None  # The end of it.
+        self._taken = TakenStep[Any](steps)
         self._facts: list[OperatorFacts] = []  # Of the operators before that step.
         self._waits = ReadWaits()
         self._read_bytes = 0
@@ -106,7 +104,8 @@ class RowQuery:
     @property
     def frontier(self) -> Frontier:
         """Its progress behind the last step that has ended."""
-        return self._reached() if self._step is None else self._step.before
+        step = self._taken.step
+        return self._reached() if step is None else step.before
 
     def _reached(self) -> Frontier:
         """Return its progress behind the step that the tuples which were read lead to."""
@@ -152,7 +151,7 @@ class RowQuery:
     @property
     def has_long_step(self) -> bool:
         """Return whether another thread goes on with a step."""
-        return self._step is not None
+        return self._taken.step is not None
 
     @property
     def plan_choices(self) -> Sequence[tuple[str, str]]:
@@ -176,7 +175,7 @@ class RowQuery:
         """
         if self._flow is None:
             return []
-        made = self._flow.operators() if self._step is None else self._facts
+        made = self._facts if self.has_long_step else self._flow.operators()
         rows = self.output.rows
         kept = OperatorFacts(
             (len(made) - 1,), "Kept rows", None, self.output.size_bytes, rows, rows, 0
@@ -244,7 +243,7 @@ class RowQuery:
 
     def end_step(self) -> None:
         """Forget shared changes: all queries of its streams have read the last record."""
-        if self._flow is not None and self._step is None:
+        if self._flow is not None and not self.has_long_step:
             self._flow.end_step()
 
     # --- records of the log ----------------------------------------------------------------------
@@ -363,7 +362,7 @@ class RowQuery:
         before: the frontier before the step. is_whole: end it on this thread.
         """
         follow_others(self.inputs)
-        if self._step is not None:
+        if self.has_long_step:
             if self.state_bytes > self._limits.query_bytes_max // 2:  # Its senders wait, too.
                 self.finish_step()
             return
@@ -378,29 +377,21 @@ class RowQuery:
             self._end(step)
             return
         self._facts = self._live.operators()
-        self._step = step
-        self._stepped = self._steps.take(step, lambda: self.guard(lambda: self._end_taken(step)))
+        self._taken.take(step, lambda: self.guard(lambda: self._end_taken(step)))
 
     def finish_step(self) -> None:
         """Wait for the end of the step that another thread goes on with, if there is one."""
-        while self._step is not None and self._stepped is not None:
-            step, stepped = self._step, self._stepped
-            if stepped.cancel():
-                step.finish()
-            else:
-                wait([stepped])
+        while (step := self._taken.finish()) is not None:
             self._end_taken(step)
 
     def cancel_step(self) -> None:
         """Leave a step that another thread goes on with: the query makes no more rows."""
-        if self._step is not None:
-            self._step.cancel()
-            self._step = self._stepped = None
+        self._taken.cancel()
         self._waits.end()
 
     def when_read(self) -> Future[None]:
         """Return a future that is done when all tuples that were read are in the rows."""
-        if self._step is not None:
+        if self.has_long_step:
             return self._waits.add()
         done = Future[None]()
         done.set_result(None)
@@ -408,11 +399,8 @@ class RowQuery:
 
     def _end_taken(self, step: QueryStep[Any]) -> None:
         """End a step that the other thread has made, and begin that of what came meanwhile."""
-        if self._step is not step or self._stepped is None:
+        if not self._taken.leave(step):
             return  # It was ended, or left.
-        stepped, self._step, self._stepped = self._stepped, None, None
-        if not stepped.cancelled():
-            stepped.result()
         self._end(step)
         self.end_step()
         self.tables.go_on()
