@@ -11,6 +11,7 @@ from shedder.cql.plans.logical_plan import (
     KeySampling,
     Plan,
     Project,
+    RelationKind,
     Scan,
     StreamOperator,
     ToStream,
@@ -46,14 +47,20 @@ def common_slide_us(plan: Plan) -> int:
 def is_ordered(plan: Plan) -> bool:
     """Return whether tuples of one event time have an order.
 
-    That of a stream is the order of positions. A stream of a relation with one row at any instant
-    has one tuple of each event time.
+    That of a stream is the order of positions, and its ISTREAM has the same tuples. A stream of a
+    relation with one row at any instant has one tuple of each event time.
     """
     source = _selected(plan)
-    if isinstance(source, ToStream) and source.operator is StreamOperator.RSTREAM:
-        relation = _selected(source.input)
+    if not isinstance(source, ToStream):
+        return isinstance(source, Scan)
+    relation = _selected(source.input)
+    if source.operator is StreamOperator.RSTREAM:
         return isinstance(relation, Aggregated) and relation.groups == ()
-    return isinstance(source, Scan)
+    if source.operator is StreamOperator.DSTREAM:
+        return False
+    if isinstance(relation, Scan):
+        return relation.kind is RelationKind.STREAM
+    return isinstance(relation, ToStream) and is_ordered(relation)
 
 
 def _selected(plan: Plan) -> Plan:

@@ -9,6 +9,7 @@ import pytest
 from shedder.cql.expressions.expression import Op
 from shedder.cql.plans.logical_plan import (
     Distinct,
+    Filter,
     Join,
     JoinKind,
     Project,
@@ -17,7 +18,7 @@ from shedder.cql.plans.logical_plan import (
     ToStream,
     WindowOf,
 )
-from shedder.cql.statements.statement import Output
+from shedder.cql.statements.statement import Output, RangeWindow
 from shedder.errors import BudgetExceeded, Unimplemented
 from tests.dataflow import brute_force as brute
 from tests.dataflow.worlds import (
@@ -140,7 +141,30 @@ def test_partitions_beyond_the_limit_are_refused_with_both_sizes():
         flow.advance({"s": 6_000})
 
 
+@pytest.mark.parametrize(("rows", "slide"), [(1, 1), (4, 1), (5, 3)])
+@pytest.mark.parametrize("partition", [(), ("t.k",)])
+def test_a_window_over_the_stream_of_a_subquery_has_its_newest_rows(rows, slide, partition):
+    """A condition in the window is applied before its rows are counted."""
+    columns = (Output("t.k", column("s.k")), Output("t.x", column("s.x")))
+    inner = Project(Filter(scan("s"), boolean(Op.GT, column("s.x"), number(1))), columns)
+    derived = ToStream(StreamOperator.ISTREAM, inner)
+    condition = boolean(Op.LT, column("t.k"), number(4))
+    plan = WindowOf(Filter(derived, condition), RowsWindow(rows, slide, partition))
+    log = [
+        (ts, at, row[:2])
+        for ts, at, row in LOG
+        if row[1] is not None and row[1] > 1 and row[0] is not None and row[0] < 4
+    ]
+    made = run(plan, {"s": LOG}, seed=67)
+    for e in instants(68):
+        tuples = brute.before(log, e)
+        seen = tuples[: len(tuples) // slide * slide]
+        expected = brute.rows_window(seen, rows, lambda row: row[: len(partition)])
+        assert made.at(e) == Counter(expected(e)), e
+
+
 def test_a_rows_window_over_a_derived_stream_is_refused_by_name():
-    derived = ToStream(StreamOperator.ISTREAM, scan("s"))
+    window = WindowOf(scan("s"), RangeWindow(5, 1))
+    derived = ToStream(StreamOperator.ISTREAM, window)
     with pytest.raises(Unimplemented, match="a ROWS window over the stream of a subquery"):
         dataflow(WindowOf(derived, RowsWindow(3)))

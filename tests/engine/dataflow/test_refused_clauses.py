@@ -119,8 +119,8 @@ REFUSED = {
         f"{STANDING}SELECT LAST(a.id) AS f FROM s {HOUR} a JOIN r {HOUR} b ON a.id = b.id",
     ],
     "ROWS windows over a stream with RETAIN": [f"{STANDING}SELECT id FROM short [ROWS 5]"],
-    "ROWS windows over a subquery, but one of a stream without joins, or of RSTREAM of aggregates "
-    "without GROUP BY": [
+    "ROWS windows over a subquery, but one that selects from a stream without a window, or of "
+    "RSTREAM of aggregates without GROUP BY": [
         (
             f"{STANDING}SELECT u.id FROM (SELECT a.id FROM s {HOUR} a JOIN r {HOUR} b "
             "ON a.id = b.id) u [ROWS 5]"

@@ -38,6 +38,17 @@ RELATIONS = {
             "AND domain = 'a.edu') WHERE n <= 2 AND url LIKE '/x%'"
         ),
     ),
+    "Q3, of a subquery": (
+        (
+            "SELECT t.client_id, t.url FROM (SELECT client_id, url FROM requests "
+            "WHERE domain <> 'b.com') t [PARTITION BY client_id ROWS 2 WHERE url LIKE '/x%']"
+        ),
+        (
+            "SELECT client_id, url FROM (SELECT *, row_number() OVER (PARTITION BY client_id "
+            "ORDER BY sec DESC, place DESC) AS n FROM requests WHERE sec < {e} "
+            "AND domain <> 'b.com' AND url LIKE '/x%') WHERE n <= 2"
+        ),
+    ),
     "Q6": (
         (
             "SELECT r.a, r.b, s.b AS other FROM r [RANGE 8 SECONDS], s [RANGE 5 SECONDS] "
