@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from synopses.intervals.interval import Intervals
 from synopses.intervals.key_totals.sampled_keys import CertainParts, SampledParts, sampled_key_total
 from synopses.joins.joined_windows import ROUNDING, WHOLE_MAX, JoinedWindows, TermTotals
-from synopses.joins.window_sums import RowTerm
+from synopses.joins.window_sums import KnownKeys, RowTerm
 from synopses.model.estimate import Bound
 from synopses.model.parameters import error_share
 
@@ -54,14 +55,32 @@ class _Estimated:
     parts: TotalParts = TotalParts()
 
 
+class KeyTotals(Protocol):
+    """Totals over some keys of a join, as `JoinedWindows` has them over all."""
+
+    @property
+    def keys(self) -> KnownKeys:
+        """The keys."""
+        ...
+
+    def totals(self, window: int, term: RowTerm) -> TermTotals | None:
+        """Return the totals of a term; None: a value or a sum is not finite."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinTotals:
-    """Totals over all pairs of a join."""
+    """Totals over all pairs of a join. part: over the pairs of some keys; None: of all."""
 
     windows: JoinedWindows
+    part: KeyTotals | None = None
     _found: dict[tuple[int, RowTerm, float], tuple[Intervals, TotalParts | None]] = field(
         init=False, repr=False, default_factory=dict
     )
+
+    @property
+    def _source(self) -> KeyTotals:
+        return self.windows if self.part is None else self.part
 
     def pairs(self, *, confidence: float) -> Intervals:
         """COUNT(*), with whole ends; EXACT where no key was left out.
@@ -157,11 +176,11 @@ class JoinTotals:
         if self.windows.is_empty:
             return _exact(0.0), TotalParts()
         with np.errstate(over="ignore", invalid="ignore"):
-            found = self.windows.totals(window, term)
+            found = self._source.totals(window, term)
         if found is None:
             none = Intervals.of(np.array([np.nan]), np.array([-np.inf]), np.array([np.inf]))
             return none, None
-        keys = self.windows.keys
+        keys = self._source.keys
         total = self._estimated(found, confidence)
         low, value, high = total.low, total.value, total.high
         of_kept = float(found.gross_kept.sum())
@@ -177,7 +196,7 @@ class JoinTotals:
 
     def _estimated(self, totals: TermTotals, confidence: float) -> _Estimated:
         """Return low end, value and high end of exact, certain and estimated parts together."""
-        keys = self.windows.keys
+        keys = self._source.keys
         certain = float(totals.heavy.sum())
         if keys.all_known:
             total = certain + float(totals.parts.sum())

@@ -206,6 +206,28 @@ class JoinedWindows:
             ),
         )
 
+    def rests_elsewhere(self, window: int, term: RowTerm, side: int) -> CertainParts:
+        """Return bounds of the rests of heavy keys, with rows of one window where they are light.
+
+        side: the window whose rows are those of panes where a key is not heavy.
+        """
+        if self.keys.all_known:
+            none = np.zeros((1, 0))
+            return CertainParts(none, none)
+        ours, factors = self.bounds(window, term), list[Floats]()
+        for at in range(len(self.windows)):
+            if at != window:
+                missing = self.bounds(at, RowTerm()).missing_up
+                own = self.sums(at, RowTerm()).heavy
+                factors.append(missing if at == side else own + missing)
+        most = _product(factors)
+        if window == side:
+            return CertainParts(_rising(most * ours.missing_up), _rising(most * ours.missing_down))
+        return CertainParts(
+            _rising(most * (ours.up + ours.missing_up)),
+            _rising(most * (ours.down + ours.missing_down)),
+        )
+
     def _rounding(self, window: int, term: RowTerm) -> float:
         """Return the relative error of sums of a term."""
         if term.expression is None or term.is_present:

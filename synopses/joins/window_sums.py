@@ -63,6 +63,13 @@ class KnownKeys:
             kept, known, heavy_at = kept[is_kept], known[is_kept], heavy_at[is_kept]
         return cls(levels, heavy, kept, known, heavy_at, np.flatnonzero(heavy_at >= 0))
 
+    def at(self, kept: Longs) -> KnownKeys:
+        """Return the same with some of the kept keys. kept: their places."""
+        heavy_at = self.heavy_at[kept]
+        is_heavy = np.flatnonzero(heavy_at >= 0)
+        keys, known = self.kept[kept], self.known[kept]
+        return KnownKeys(self.levels, self.heavy, keys, known, heavy_at, is_heavy)
+
     @property
     def all_known(self) -> bool:
         """Return whether all classes of all keys are known."""

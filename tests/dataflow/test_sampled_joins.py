@@ -153,7 +153,14 @@ def test_three_inputs_on_one_key_are_counted_without_pairs(last):
     assert any(row[3] == "interval" for row in found)
 
 
-BY_KEY = [("b.k", "a.k = b.k"), ("a.d", "a.d = b.d"), ("b.w", "a.w = b.w")]
+BY_KEY = [
+    ("b.k", "a.k = b.k"),
+    ("a.d", "a.d = b.d"),
+    ("b.w", "a.w = b.w"),
+    ("a.w", "a.k = b.k"),  # Each key has one w.
+    ("b.k % 5", "a.k = b.k"),
+    ("a.w", "a.k = b.k AND a.w = b.w"),
+]
 
 
 @pytest.mark.parametrize(("key", "condition"), BY_KEY)
@@ -169,20 +176,50 @@ def test_with_enough_bytes_groups_by_the_key_are_the_exact_ones_at_each_slide(ke
     assert len(plain) > 10
 
 
-@pytest.mark.parametrize(
-    ("key", "condition"),
-    [
-        ("a.w", "a.k = b.k"),
-        ("a.v", "a.k = b.k"),
-        ("a.k + 1", "a.k = b.k"),
-        ("a.w", "a.k = b.k AND a.w = b.w"),
-    ],
-)
-def test_groups_by_others_than_the_only_key_are_refused(key, condition):
-    listed = f"{key} AS g, COUNT(*) AS n"
-    text = f"{TEXT.replace('COUNT(*) AS n', listed).format(condition)} GROUP BY {key}"
+def test_groups_that_read_several_streams_are_refused():
+    listed = "a.v + b.v AS g, COUNT(*) AS n"
+    text = f"{TEXT.replace('COUNT(*) AS n', listed).format(CONDITIONS[0])} GROUP BY a.v + b.v"
     with pytest.raises(BadQuery, match=r"GROUP BY .* leave CONFIDENCE away"):
         Dataflow(sampled(text, bytes_max=ROOM), state_bytes_max=ROOM)
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_groups_by_a_column_of_the_key_have_intervals_that_hold_in_any_steps(side):
+    of = tuples(f"labels {side}", 100_000, 7_000)
+    listed = f"{side}.w AS g, COUNT(*) AS n, SUM(a.v) AS s, AVG(b.v) AS m"
+    text = f"{TEXT.replace('COUNT(*) AS n', listed).format(CONDITIONS[0])} GROUP BY {side}.w"
+    steps, resizes = range(100, 1_500, 100), [(331, 12 * NARROW), (601, 14 * NARROW)]
+    exact = rows(Dataflow(bound(text), state_bytes_max=1 << 28), of, steps)
+    plan = sampled(text, bytes_max=14 * NARROW, resizes=resizes)
+    made = [
+        rows(Dataflow(plan, state_bytes_max=ROOM), of, each)
+        for each in (steps, range(40, 1_500, 40))
+    ]
+    assert made[0] == made[1]
+    truths, found = _relations(exact, 4), _relations(made[0], 16)
+    held = []
+    for us in found.keys() & truths.keys():
+        truth = {row[0]: row[1:4] for row in truths[us]}
+        for row in found[us]:
+            wanted = truth.get(row[0])
+            for at in range(3 if row[0] is not None else 0):
+                low, high = row[2 + 5 * at : 4 + 5 * at]
+                slack = 1e-9 * abs(wanted[at])
+                held.append(low - slack <= wanted[at] <= high + slack)
+    assert len(held) > 100
+    assert any(row[4] == "interval" for row in made[0])
+    assert sum(held) >= 0.9 * len(held)  # Intervals of 95 %, which hold more often.
+
+
+def test_groups_of_keys_with_several_values_are_one_row_of_all_pairs():
+    of = tuples("mixed labels", 400)
+    text = TEXT.replace("COUNT(*) AS n", "a.v AS g, COUNT(*) AS n").format(CONDITIONS[0])
+    flow = Dataflow(sampled(f"{text} GROUP BY a.v", bytes_max=ROOM), state_bytes_max=ROOM)
+    found = _relations(rows(flow, of, [500]), 6)
+    exact = rows(Dataflow(bound(TEXT.format(CONDITIONS[0])), state_bytes_max=ROOM), of, [500])
+    assert found[max(found)] == {(None, exact[-1][0], exact[-1][0], exact[-1][0], "exact", None)}
+    [text] = [it.text for it in flow.operators() if "several groups" in it.text]
+    assert "keys have several groups, which are not told apart" in text
 
 
 @pytest.mark.parametrize("last", ["a.w = c.w", "a.k + 1 = c.k", "a.k = c.k AND a.v < c.v"])

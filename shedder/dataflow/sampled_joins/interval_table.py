@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Expression
 from shedder.cql.plans.logical_plan import companions_of
+from shedder.dataflow.batch_rows import take_values
 from shedder.dataflow.changes import Int64s
 from shedder.dataflow.key_directory import keys_of_hashes
 from shedder.dataflow.sampled_joins.joined_inputs import InputAggregate
 from shedder.dataflow.sampled_joins.key_labels import LabelledKeys
 from synopses.intervals.interval import Intervals
 from synopses.joins.join_groups import JoinGroups
+from synopses.joins.join_labels import NONE as NO_LABEL
+from synopses.joins.join_labels import JoinLabels, KeyNumbers
 from synopses.joins.join_totals import JoinTotals, TotalParts
 from synopses.joins.joined_windows import JoinedWindows
 from synopses.joins.key_tables import Words
@@ -27,6 +30,7 @@ from synopses.model.estimate import Bound
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _LONG_END = 2.0**63
+LABELS_MAX = 128  # Each label that has a row costs a pass over all bounds at each slide.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +44,10 @@ class IntervalTable:
     known: number of rows, the first ones, whose keys are known in full; the others of `hashes` are
       heavy in some panes only.
     parts: of each aggregate, what the ends in the last row allow for; None: that is not told apart.
-    texts: of the keys in `hashes`; None: the keys are read from their hashes.
+    labels: of the rows in `hashes`, which has hashes of them or of keys; None: the keys are read
+      from their hashes.
+    is_estimated: the rows are those of labels, of which no key need be known in full.
+    mixed: number of known keys that have several labels; then the last row alone has all pairs.
     """
 
     hashes: Words
@@ -49,7 +56,9 @@ class IntervalTable:
     hidden: Intervals | None = None
     known: int = 0
     parts: tuple[TotalParts | None, ...] = ()
-    texts: pa.Array[Any] | None = None
+    labels: pa.Array[Any] | None = None
+    is_estimated: bool = False
+    mixed: int = 0
 
     def __len__(self) -> int:
         return len(self.hashes) + self.has_last
@@ -58,8 +67,8 @@ class IntervalTable:
     def size_bytes(self) -> int:
         """Bytes of all arrays."""
         of_column = (it.value.nbytes * 4 + it.bound.nbytes for it in self.columns)
-        texts = 0 if self.texts is None else self.texts.nbytes
-        return self.hashes.nbytes + sum(of_column) + texts
+        labels = 0 if self.labels is None else self.labels.nbytes
+        return self.hashes.nbytes + sum(of_column) + labels
 
     @classmethod
     def of(
@@ -84,12 +93,52 @@ class IntervalTable:
             found = tuple(_computed(totals, each, confidence) for each in aggregates)
             parts = tuple(_parts(totals, each, confidence) for each in aggregates)
             return cls(np.empty(0, np.uint64), True, found, parts=parts)
-        groups = JoinGroups(windows, groups_max, None if labels is None else labels.keys)
+        named = None if labels is None else labels.where(np.asarray(labels.labels.is_valid()))
+        groups = JoinGroups(windows, groups_max, None if named is None else named.keys)
         found = tuple(_computed(groups, each, confidence) for each in aggregates)
         hidden = groups.hidden(confidence=confidence)
         parts = tuple(_parts(groups, each, confidence) for each in aggregates)
-        texts = None if labels is None else labels.texts_of(groups.hashes)
+        texts = None if named is None else named.labels_of(groups.hashes)
         return cls(groups.hashes, groups.has_others, found, hidden, groups.known, parts, texts)
+
+    @classmethod
+    def of_labels(
+        cls,
+        windows: JoinedWindows,
+        aggregates: Sequence[InputAggregate],
+        *,
+        window: int,
+        labels: LabelledKeys | None,
+        groups_max: int,
+        confidence: float,
+    ) -> IntervalTable:
+        """The aggregates of a join by labels of its keys.
+
+        window: whose rows have the labels. labels: of the keys; None: there are none.
+        groups_max: labels that have rows.
+
+        Raises:
+          OverflowError: as `JoinTotals.pairs`.
+        """
+        if labels is None or windows.is_empty:
+            return cls(np.empty(0, np.uint64), False, _none_of(aggregates), is_estimated=True)
+        mixed = int(np.count_nonzero(labels.is_mixed))
+        if mixed:
+            whole = cls.of(windows, aggregates, groups_max=None, confidence=confidence)
+            return replace(whole, labels=labels.labels[:0], mixed=mixed)
+        hashes, first, numbers = np.unique(labels.hashes, return_index=True, return_inverse=True)
+        is_named = np.asarray(take_values(labels.labels, first).is_valid())
+        numbers = np.where(is_named[numbers], numbers, NO_LABEL)
+        keys = KeyNumbers(labels.keys, numbers, len(hashes))
+        found = JoinLabels(windows, window, keys, min(groups_max, LABELS_MAX))
+        return cls(
+            hashes[found.labels],
+            found.has_others,
+            tuple(_computed(found, each, confidence) for each in aggregates),
+            parts=(None,) * len(aggregates),
+            labels=take_values(labels.labels, first[found.labels]),
+            is_estimated=True,
+        )
 
     def differences(self, other: IntervalTable) -> tuple[Int64s, Int64s]:
         """Return the rows that only this table has, and those that only the other one has."""
@@ -138,9 +187,11 @@ class IntervalColumns:
         schema = self.schema
         if self.key is not None:
             is_last = rows == len(table.hashes)
-            if table.texts is not None:
+            if table.labels is not None:
                 places: Any = pa.array(rows, mask=is_last)
-                arrays.append(table.texts.take(places))
+                arrays.append(table.labels.take(places))
+            elif not len(table):
+                arrays.append(pa.array([], schema.types[0]))
             else:
                 hashes = np.append(table.hashes, np.uint64(0))[rows]
                 arrays.append(keys_of_hashes(hashes, schema.types[0], is_last))
@@ -150,7 +201,13 @@ class IntervalColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _computed(of: JoinTotals | JoinGroups, what: InputAggregate, confidence: float) -> Intervals:
+def _none_of(aggregates: Sequence[InputAggregate]) -> tuple[Intervals, ...]:
+    return (Intervals.of(*np.empty((3, 0))),) * len(aggregates)
+
+
+def _computed(
+    of: JoinTotals | JoinGroups | JoinLabels, what: InputAggregate, confidence: float
+) -> Intervals:
     function = what.aggregate.function
     if what.value is None:
         return of.pairs(confidence=confidence)

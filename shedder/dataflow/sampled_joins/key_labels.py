@@ -1,8 +1,8 @@
-"""Texts of the keys that panes hold, by the hashes by which panes know them."""
+"""Labels of the keys that panes hold: a value for each key, such as its text."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,60 +12,78 @@ from numpy.typing import NDArray
 
 from shedder.dataflow.batch_rows import take_values
 from shedder.dataflow.changes import Int64s
+from shedder.dataflow.key_directory import hash_columns
 from shedder.dataflow.sampled_joins.window_panes import WindowPanes
-from synopses.joins.closed_panes import NO_KEYS, ClosedPane
+from synopses.joins.closed_panes import ClosedPane
 from synopses.joins.key_merges import united
 from synopses.joins.key_tables import Words
 from synopses.joins.pane_counts import PaneCounts
 
-_KEY_BYTES = 12  # A hash, and the offset of a text.
+_KEY_BYTES = 22  # Two hashes, the offset of a text, and whether a key is mixed.
 _TABLE_SHARE = 1.25  # Keys of a pane over those that its sample aims at: they vary.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledKeys:
-    """Texts of some keys. keys: uint64 [keys], ascending. texts: of each."""
+    """Labels of some keys: a value of each.
+
+    keys: uint64 [keys], ascending. hashes: uint64 [keys], of the labels. labels: the first one of
+    each key; NULL for one that is too long. is_mixed: bool [keys], whether a key has several.
+    """
 
     keys: Words
-    texts: pa.Array[Any]
+    hashes: Words
+    labels: pa.Array[Any]
+    is_mixed: NDArray[np.bool_]
+
+    @classmethod
+    def of_rows(cls, keys: Words, labels: pa.Array[Any]) -> LabelledKeys:
+        """The labels of rows. keys: of each row, in any order."""
+        hashes = hash_columns([labels])
+        found, first, row_keys = np.unique(keys, return_index=True, return_inverse=True)
+        is_mixed = np.zeros(len(found), np.bool_)
+        is_mixed[row_keys[hashes != hashes[first][row_keys]]] = True
+        return cls(found, hashes[first], take_values(labels, first), is_mixed)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of both arrays."""
-        return self.keys.nbytes + self.texts.nbytes
+        """Bytes of all arrays."""
+        fixed = self.keys.nbytes + self.hashes.nbytes + self.is_mixed.nbytes
+        return fixed + self.labels.nbytes
 
     def at(self, places: Int64s) -> LabelledKeys:
         """Return some of the keys."""
-        return LabelledKeys(self.keys[places], take_values(self.texts, places))
+        labels = take_values(self.labels, places)
+        return LabelledKeys(self.keys[places], self.hashes[places], labels, self.is_mixed[places])
 
     def where(self, kept: NDArray[np.bool_]) -> LabelledKeys:
         """Return some of the keys."""
         return self if kept.all() else self.at(np.flatnonzero(kept))
 
-    def has(self, keys: Words) -> NDArray[np.bool_]:
-        """Return which of some keys are among these."""
-        if not len(self.keys):
-            return np.zeros(len(keys), np.bool_)
-        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        found: NDArray[np.bool_] = self.keys[at] == keys
-        return found
+    def with_others(self, *others: LabelledKeys) -> LabelledKeys:
+        """Return these keys with those of other lists; a key with several labels is mixed."""
+        every = (self, *(each for each in others if len(each.keys)))
+        if len(every) == 1:
+            return self
+        keys = np.concatenate([each.keys for each in every])
+        hashes = np.concatenate([each.hashes for each in every])
+        mixed = np.concatenate([each.is_mixed for each in every])
+        labels: pa.Array[Any] = pa.concat_arrays([each.labels for each in every])
+        order = np.argsort(keys, kind="stable")
+        is_first = np.append(True, keys[order][1:] != keys[order][:-1])
+        place = np.cumsum(is_first) - 1
+        first = order[is_first]
+        is_mixed = np.zeros(len(first), np.bool_)
+        is_mixed[place[mixed[order] | (hashes[order] != hashes[first][place])]] = True
+        return LabelledKeys(keys[first], hashes[first], take_values(labels, first), is_mixed)
 
-    def texts_of(self, keys: Words) -> pa.Array[Any]:
-        """Return the texts of some of these keys."""
-        return take_values(self.texts, np.searchsorted(self.keys, keys))
-
-    def with_others(self, other: LabelledKeys) -> LabelledKeys:
-        """Return these keys with other ones."""
-        keys = np.concatenate([self.keys, other.keys])
-        texts: pa.Array[Any] = pa.concat_arrays([self.texts, other.texts])
-        return LabelledKeys(keys, texts).at(np.argsort(keys))
-
-
-_NONE = LabelledKeys(NO_KEYS, pa.array([], pa.string()))
+    def labels_of(self, keys: Words) -> pa.Array[Any]:
+        """Return the labels of some of these keys."""
+        return take_values(self.labels, np.searchsorted(self.keys, keys))
 
 
 class KeyLabels:
-    """Texts of the keys that the panes of one window hold. Panes are known by instants of birth.
+    """Labels of the keys that the panes of one window hold. Panes are known by instants of birth.
 
     Texts that are longer than a number of bytes are not kept, so that all find room.
     """
@@ -90,16 +108,14 @@ class KeyLabels:
         """Bytes of all panes."""
         return sum(it.size_bytes for of in (self._open, self._closed) for it in of.values())
 
-    def add(self, born_us: int, pane: PaneCounts, hashes: Words, texts: pa.Array[Any]) -> None:
-        """Keep texts of rows that a pane has counted, for the keys that it holds."""
-        known = self._open.get(born_us, _NONE)
-        rows = np.flatnonzero(pane.holds(hashes))
-        rows = rows[~known.has(hashes[rows])]
-        if len(rows):
-            keys, first = np.unique(hashes[rows], return_index=True)
-            found = LabelledKeys(keys, take_values(texts, rows[first]))
-            known = known.with_others(self._short(found))
-        self._open[born_us] = known.where(pane.holds(known.keys))
+    def add(self, born_us: int, pane: PaneCounts, keys: Words, labels: pa.Array[Any]) -> None:
+        """Keep labels of rows that a pane has counted, for the keys that it holds."""
+        rows = np.flatnonzero(pane.holds(keys))
+        found = self._short(LabelledKeys.of_rows(keys[rows], take_values(labels, rows)))
+        if born_us in self._open:
+            known = self._open[born_us]
+            found = known.where(pane.holds(known.keys)).with_others(found)
+        self._open[born_us] = found
 
     def follow(self, window: WindowPanes) -> None:
         """Close and forget the panes that a window has closed and forgotten."""
@@ -122,19 +138,21 @@ class KeyLabels:
         for born_us, known in self._closed.items():
             self._closed[born_us] = _held(self._short(known), window.closed[born_us])
 
-    def known(self) -> LabelledKeys:
-        """Return the keys of all closed panes."""
-        every = [_NONE, *self._closed.values()]
-        keys = np.concatenate([it.keys for it in every])
-        texts: pa.Array[Any] = pa.concat_arrays([it.texts for it in every])
-        keys, first = np.unique(keys, return_index=True)
-        return LabelledKeys(keys, take_values(texts, first))
+    def known(self) -> LabelledKeys | None:
+        """Return the keys of all closed panes; None: there are no panes."""
+        every = list(self._closed.values())
+        return every[0].with_others(*every[1:]) if every else None
 
     def _short(self, of: LabelledKeys) -> LabelledKeys:
-        """Return the keys whose texts are not too long."""
-        texts: Any = of.texts
-        is_short = np.asarray(pc.binary_length(texts)) <= self._length_max
-        return of.where(is_short)
+        """Return keys with NULL in place of labels that are too long."""
+        if not pa.types.is_string(of.labels.type):
+            return of
+        labels: Any = of.labels
+        lengths = pc.fill_null(pc.binary_length(labels), 0)
+        is_long = np.asarray(lengths) > self._length_max
+        if not is_long.any():
+            return of
+        return replace(of, labels=pc.if_else(pa.array(is_long), None, labels))
 
 
 def _held(known: LabelledKeys, pane: ClosedPane) -> LabelledKeys:

@@ -14,21 +14,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.evaluate import evaluate
+from shedder.cql.expressions.conjunctions import names_in
 from shedder.cql.expressions.expression import Expression
 from shedder.cql.expressions.expression_text import text_of
 from shedder.cql.plans.logical_plan import Aggregated, Join, KeySampling
+from shedder.cql.plans.plan_columns import column_names
 from shedder.cql.statements.relational_text import EVERY_TICK_US
-from shedder.dataflow.batch_rows import take_values
 from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
-from shedder.dataflow.key_directory import canonical, hash_columns
 from shedder.dataflow.sampled_joins.interval_table import IntervalColumns, IntervalTable
 from shedder.dataflow.sampled_joins.joined_inputs import (
     InputAggregate,
@@ -37,6 +34,7 @@ from shedder.dataflow.sampled_joins.joined_inputs import (
     joined_inputs,
     values_of,
 )
+from shedder.dataflow.sampled_joins.joined_rows import JoinedRows
 from shedder.dataflow.sampled_joins.key_labels import KeyLabels
 from shedder.dataflow.sampled_joins.window_panes import WindowPanes
 from shedder.dataflow.update_patterns import EdgeLabel
@@ -44,7 +42,7 @@ from shedder.errors import BadQuery, BudgetExceeded
 from shedder.streams.batches import TIME_MIN_US
 from synopses.joins.closed_panes import ClosedPane
 from synopses.joins.joined_windows import JoinedWindows
-from synopses.joins.key_tables import Floats, Words
+from synopses.joins.key_tables import Words
 from synopses.joins.pane_counts import PaneCounts, PaneRoom, heavy_keys
 from synopses.kernels.hashing import position_keys
 from synopses.model.errors import BadParameter
@@ -64,7 +62,8 @@ class SampledJoinSpec:
     keys: expressions of each input; rows with equal keys are pairs, and NULL matches nothing.
     lifetimes_us: range and slide of each input's window.
     values: what aggregates read of each input. aggregates: with the places of these.
-    group: the key by which they are grouped; None: they are of all pairs.
+    group: by which they are grouped; None: they are of all pairs.
+    group_input: place of the input whose rows have the group; None: it is the only key.
     sampling: confidence, seed and bytes.
     """
 
@@ -74,6 +73,7 @@ class SampledJoinSpec:
     aggregates: tuple[InputAggregate, ...]
     group: Expression | None
     sampling: KeySampling
+    group_input: int | None = None
 
     @property
     def slide_us(self) -> int:
@@ -101,23 +101,28 @@ class SampledJoinSpec:
 
     @property
     def parts(self) -> int:
-        """Into how many parts bytes are divided: panes have one, rows of groups one, texts two."""
+        """Into how many parts bytes are divided: panes have one, rows of groups one, labels two."""
         if self.group is None:
             return 1
-        return 2 if self.text_side is None else 4
+        return 2 if self.label_side is None else 4
 
     @property
-    def text_side(self) -> int | None:
-        """Input whose keys are kept as texts, that of the fewest panes; None: they are no texts."""
+    def label_side(self) -> int | None:
+        """Input whose values are kept for each key; None: no values are.
+
+        Texts of keys are those of the input of the fewest panes.
+        """
+        if self.group_input is not None:
+            return self.group_input
         if self.group is None or self.group.type is not ColumnType.VARCHAR:
             return None
         panes = [range_us // slide_us for range_us, slide_us in self.lifetimes_us]
         return panes.index(min(panes))
 
     def text_length_max(self, bytes_max: int) -> int:
-        """Return how many bytes the text of a key has that may have a row of its own."""
-        assert self.text_side is not None
-        range_us, slide_us = self.lifetimes_us[self.text_side]
+        """Return how many bytes a text has that may have a row of its own."""
+        assert self.label_side is not None
+        range_us, slide_us = self.lifetimes_us[self.label_side]
         sizes = self.sizes(bytes_max)
         return KeyLabels.length_max(
             bytes_max // 2, range_us // slide_us + 1, sizes.heavy + sizes.keys
@@ -155,41 +160,6 @@ class SampledJoinSpec:
             ) from error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _KeyedRows:
-    """Rows of an input without NULL keys, by event time.
-
-    values: [rows, expressions]. texts: keys of groups that are texts; None: they are not.
-    """
-
-    ts_us: Int64s
-    born_us: Int64s
-    hashes: Words
-    values: Floats
-    texts: pa.Array[Any] | None
-
-    def divided(self, before_us: int) -> tuple[_KeyedRows, _KeyedRows]:
-        """Return the rows before an event time, and the others."""
-        cut = int(np.searchsorted(self.ts_us, before_us))
-        return self.at(slice(cut)), self.at(slice(cut, None))
-
-    @property
-    def births_us(self) -> set[int]:
-        """Return the instants at which rows are born."""
-        found, row = set[int](), 0
-        while row < len(self.born_us):
-            found.add(int(self.born_us[row]))
-            row = int(np.searchsorted(self.born_us, self.born_us[row], "right"))
-        return found
-
-    def at(self, of: slice | Int64s) -> _KeyedRows:
-        """Return some rows."""
-        texts = self.texts
-        if texts is not None:
-            texts = texts[of] if isinstance(of, slice) else take_values(texts, of)
-        return _KeyedRows(self.ts_us[of], self.born_us[of], self.hashes[of], self.values[of], texts)
-
-
 class SampledJoinAggregates:
     """Aggregates of the pairs of a join.
 
@@ -220,7 +190,7 @@ class SampledJoinAggregates:
             for (range_us, _), values in zip(spec.lifetimes_us, spec.values, strict=True)
         )
         self._labels = None
-        if spec.text_side is not None:
+        if spec.label_side is not None:
             self._labels = KeyLabels(spec.text_length_max(self.bytes_max))
         self._heavy: tuple[tuple[int, int, int], Words] | None = None  # Of the newest panes.
         self._table = self._computed([[] for _ in spec.keys])
@@ -234,9 +204,9 @@ class SampledJoinAggregates:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the panes of all inputs, of the rows, and of texts of keys."""
-        texts = 0 if self._labels is None else self._labels.size_bytes
-        return sum(side.size_bytes for side in self._sides) + self._table.size_bytes + texts
+        """Bytes of the panes of all inputs, of the rows, and of labels."""
+        labels = 0 if self._labels is None else self._labels.size_bytes
+        return sum(side.size_bytes for side in self._sides) + self._table.size_bytes + labels
 
     @property
     def bytes_min(self) -> int:
@@ -251,7 +221,9 @@ class SampledJoinAggregates:
 
     @property
     def hidden_text(self) -> str:
-        """Number of keys that have pairs, but no row of their own; empty where all have one."""
+        """Return why groups are not told apart, or how many keys have no row; else nothing."""
+        if self._table.mixed:
+            return f"; {self._table.mixed:,} keys have several groups, which are not told apart"
         hidden = self._table.hidden
         if hidden is None or hidden.bound[0] == Bound.EXACT:
             return ""
@@ -279,7 +251,12 @@ class SampledJoinAggregates:
             found.append(
                 self._changes(TIME_MIN_US + 1, self._table, np.arange(len(self._table)), 1)
             )
-        rows = [self._hashed(side, changes) for side, changes in enumerate(inputs)]
+        rows = [
+            JoinedRows.of(changes, keys, values, self._label(side))
+            for side, (changes, keys, values) in enumerate(
+                zip(inputs, self.spec.keys, self.spec.values, strict=True)
+            )
+        ]
         while self._resizes and self._resizes[0][0] <= as_of_us:
             first_us, bytes_max = self._resizes.popleft()
             parts = [each.divided(first_us - 1) for each in rows]
@@ -310,14 +287,14 @@ class SampledJoinAggregates:
         for side in self._sides:
             side.shrink(self._sizes, self._secrets)
         if self._labels is not None:
-            assert self.spec.text_side is not None
+            assert self.spec.label_side is not None
             length_max = self.spec.text_length_max(bytes_max)
-            self._labels.shorten(length_max, self._sides[self.spec.text_side])
+            self._labels.shorten(length_max, self._sides[self.spec.label_side])
         groups_max = self.spec.groups_max(bytes_max)
         if groups_max is not None and len(self._table.hashes) > groups_max:
             self._shown_us = first_us
 
-    def _applied(self, as_of_us: int, rows: Sequence[_KeyedRows]) -> list[ChangeBatch]:
+    def _applied(self, as_of_us: int, rows: Sequence[JoinedRows]) -> list[ChangeBatch]:
         """Count rows; return the rows of the slides up to an instant."""
         found = list[ChangeBatch]()
         for birth_us in sorted(set[int]().union(*(each.births_us for each in rows))):
@@ -329,28 +306,18 @@ class SampledJoinAggregates:
         found += self._slides(as_of_us)
         return found
 
-    def _count(self, side: int, birth_us: int, rows: _KeyedRows) -> None:
+    def _label(self, side: int) -> Expression | None:
+        """Return the value that is kept for each key of an input; None: none is."""
+        if side != self.spec.label_side:
+            return None
+        return self.spec.keys[side][0] if self.spec.group_input is None else self.spec.group
+
+    def _count(self, side: int, birth_us: int, rows: JoinedRows) -> None:
         """Count rows of one pane."""
         pane = self._pane(side, birth_us)
         pane.update(rows.hashes, rows.values)
-        if self._labels is not None and rows.texts is not None:
-            self._labels.add(birth_us, pane, rows.hashes, rows.texts)
-
-    def _hashed(self, side: int, changes: ChangeBatch) -> _KeyedRows:
-        """Return hashes of keys and values of rows."""
-        assert (changes.weight == 1).all()  # Time windows over streams have no others.
-        keys = [canonical(evaluate(key, changes.columns)) for key in self.spec.keys[side]]
-        values = np.empty((len(changes), len(self.spec.values[side])))
-        for place, expression in enumerate(self.spec.values[side]):
-            values[:, place] = _numbers(evaluate(expression, changes.columns))
-        texts = keys[0] if side == self.spec.text_side else None
-        found = _KeyedRows(changes.ts_us, changes.born_us, hash_columns(keys), values, texts)
-        if any(key.null_count for key in keys):
-            valid = np.logical_and.reduce([np.asarray(key.is_valid()) for key in keys])
-            found = found.at(np.flatnonzero(valid))
-        if (found.ts_us[1:] < found.ts_us[:-1]).any():
-            found = found.at(np.argsort(found.ts_us, kind="stable"))
-        return found
+        if self._labels is not None and rows.labels is not None:
+            self._labels.add(birth_us, pane, rows.hashes, rows.labels)
 
     def _pane(self, side: int, born_us: int) -> PaneCounts:
         panes = self._sides[side].open
@@ -379,8 +346,8 @@ class SampledJoinAggregates:
             for side in self._sides:
                 side.close_until(instant_us)
             if self._labels is not None:
-                assert self.spec.text_side is not None
-                self._labels.follow(self._sides[self.spec.text_side])
+                assert self.spec.label_side is not None
+                self._labels.follow(self._sides[self.spec.label_side])
             table = self._computed([side.window(instant_us) for side in self._sides])
             left, entered = self._table.differences(table)
             yield self._changes(instant_us, self._table, left, -1)
@@ -397,13 +364,21 @@ class SampledJoinAggregates:
         """Return the rows of some panes of each window."""
         joined = JoinedWindows(windows, self._secrets, self._whole)
         confidence = self.spec.sampling.confidence
+        groups_max = self.spec.groups_max(self.bytes_max)
+        labels = None if self._labels is None else self._labels.known()
+        aggregates, window = self.spec.aggregates, self.spec.group_input
         try:
-            return IntervalTable.of(
+            if window is None or groups_max is None:
+                return IntervalTable.of(
+                    joined, aggregates, groups_max=groups_max, confidence=confidence, labels=labels
+                )
+            return IntervalTable.of_labels(
                 joined,
-                self.spec.aggregates,
-                groups_max=self.spec.groups_max(self.bytes_max),
+                aggregates,
+                window=window,
+                labels=labels,
+                groups_max=groups_max,
                 confidence=confidence,
-                labels=None if self._labels is None else self._labels.known(),
             )
         except OverflowError as error:
             raise BudgetExceeded(
@@ -418,15 +393,6 @@ class SampledJoinAggregates:
         born_us = np.full(len(rows), instant_us)
         never = np.full(len(rows), NEVER_US)
         return ChangeBatch(columns, born_us - 1, born_us, never, np.full(len(rows), weight))
-
-
-def _numbers(values: pa.Array[Any]) -> Any:
-    """Return doubles, NaN for NULL and NaN; values that are no numbers are 0."""
-    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-    if not is_number:
-        return np.where(np.asarray(values.is_valid()), 0.0, np.nan)
-    numbers: Any = values.cast(pa.float64(), safe=False)
-    return np.asarray(pc.fill_null(numbers, np.nan))
 
 
 def sampled_inputs(join: Join | None) -> tuple[JoinedInput, ...]:
@@ -458,12 +424,17 @@ def sampled_join(
         raise _not_sampled()
     keys = tuple(each.keys for each in inputs)
     group = next(iter(plan.groups), None)
+    group_input = None
     if group is not None and not _is_only_key(group, keys):
-        raise BadQuery(
-            f"GROUP BY {text_of(group)} with CONFIDENCE: the group is the only key of the join; "
-            "leave CONFIDENCE away for other groups"
-        )
-    return SampledJoinAggregates(SampledJoinSpec(keys, lifetimes, *read, group, plan.sampling))
+        names = [column_names(each.plan) for each in inputs]
+        group_input = next((at for at, it in enumerate(names) if names_in(group) <= it), None)
+        if group_input is None:
+            raise BadQuery(
+                f"GROUP BY {text_of(group)} with CONFIDENCE: the group reads one stream; leave "
+                "CONFIDENCE away for other groups"
+            )
+    spec = SampledJoinSpec(keys, lifetimes, *read, group, plan.sampling, group_input)
+    return SampledJoinAggregates(spec)
 
 
 def _is_only_key(group: Expression, keys: Sequence[tuple[Expression, ...]]) -> bool:

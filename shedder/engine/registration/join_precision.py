@@ -97,7 +97,8 @@ def _group(join: SampledJoinAggregates, row: dict[str, Any]) -> str | None:
     """Return the key of a row of the operator as text; None: there are no groups."""
     if join.spec.group is None:
         return None
-    key = "other keys" if row["g0"] is None else str(row["g0"])
+    others = "other keys" if join.spec.group_input is None else "others"
+    key = others if row["g0"] is None else str(row["g0"])
     return f"{with_plain_names(text_of(join.spec.group))} = {key}"
 
 
@@ -112,6 +113,8 @@ def _steps(
     table = join.table
     if width.bound is Bound.EXACT:
         return [ValueStep(_EXACT, width, 1.0, _ROUNDED)]
+    if table.is_estimated:
+        return [ValueStep(_JOINT, width, confidence, _PRICES, _NOT_FINITE, is_joint=True)]
     if at < table.known:
         return [ValueStep(_ROUNDING, width, 1.0, _ROUNDED, _NOT_FINITE)]
     if at < len(table.hashes):

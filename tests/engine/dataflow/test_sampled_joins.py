@@ -51,7 +51,8 @@ SETTINGS = {"row_query_bytes_max": LIMIT, "checkpoint_seconds": 0.1, "run_rows":
 
 
 EXCEPT = f"SELECT k, v, ts FROM a {WINDOW} EXCEPT SELECT k, v, ts FROM b {WINDOW}"
-QUERIES = {"size": TEXT, "sums": SUMS, "groups": GROUPS}
+LABELS = GROUPS.replace("b.k AS k,", "a.k % 7 AS g,").replace("GROUP BY b.k", "GROUP BY a.k % 7")
+QUERIES = {"size": TEXT, "sums": SUMS, "groups": GROUPS, "labels": LABELS}
 
 
 # The rows of groups are held, too, and the tuples of a slide: 1.7 MiB beside the panes.

@@ -19,6 +19,7 @@ QUERIES = {
     "CONFIDENCE 95 PERCENT",
     "groups": f"SELECT b.k AS k, COUNT(*) AS n, SUM(a.v) AS s {JOIN} GROUP BY b.k "
     "CONFIDENCE 95 PERCENT",
+    "labels": f"SELECT a.k % 9 AS g, COUNT(*) AS n {JOIN} GROUP BY a.k % 9 CONFIDENCE 95 PERCENT",
 }
 
 
