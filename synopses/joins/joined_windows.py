@@ -87,6 +87,7 @@ class JoinedWindows:
     _bounds: dict[tuple[int, RowTerm], WindowBounds] = field(init=False)
     _products: dict[int, CountProducts] = field(init=False)
     _heavy_buckets: Longs | None = field(init=False)
+    _rows: dict[int, float] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._sums, self._bounds, self._products, self._keys = {}, {}, {}, None
@@ -132,8 +133,11 @@ class JoinedWindows:
 
     def rows(self, window: int) -> float:
         """Return the rows of a window."""
-        rows = (int(of.heavy.counts.sum()) + int(of.sums.sum()) for of in self.windows[window])
-        return float(sum(rows))
+        if window not in self._rows:
+            panes = self.windows[window]
+            rows = sum(int(of.heavy.counts.sum()) + int(of.sums.sum()) for of in panes)
+            self._rows[window] = float(rows)
+        return self._rows[window]
 
     def ends(self, window: int, expression: int) -> tuple[float, float]:
         """Return the least and the largest value of an expression in a window."""

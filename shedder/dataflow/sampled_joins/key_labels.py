@@ -91,7 +91,7 @@ class KeyLabels:
     def __init__(self, length_max: int) -> None:
         """A window without panes. length_max: of a text, in bytes."""
         self._length_max = length_max
-        self._open: dict[int, LabelledKeys] = {}
+        self._open: dict[int, list[LabelledKeys]] = {}  # Lists of a pane, ever shorter ones.
         self._closed: dict[int, LabelledKeys] = {}
 
     @staticmethod
@@ -106,22 +106,27 @@ class KeyLabels:
     @property
     def size_bytes(self) -> int:
         """Bytes of all panes."""
-        return sum(it.size_bytes for of in (self._open, self._closed) for it in of.values())
+        return sum(
+            it.size_bytes for of in (*self._open.values(), self._closed.values()) for it in of
+        )
 
     def add(self, born_us: int, pane: PaneCounts, keys: Words, labels: pa.Array[Any]) -> None:
         """Keep labels of rows that a pane has counted, for the keys that it holds."""
         rows = np.flatnonzero(pane.holds(keys))
         found = self._short(LabelledKeys.of_rows(keys[rows], take_values(labels, rows)))
-        if born_us in self._open:
-            known = self._open[born_us]
-            found = known.where(pane.holds(known.keys)).with_others(found)
-        self._open[born_us] = found
+        lists = self._open.setdefault(born_us, [])
+        lists.append(found)
+        while len(lists) > 1 and 2 * len(lists[-2].keys) <= 3 * len(lists[-1].keys):
+            later = lists.pop()
+            known = lists.pop()
+            lists.append(known.where(pane.holds(known.keys)).with_others(later))
 
     def follow(self, window: WindowPanes) -> None:
         """Close and forget the panes that a window has closed and forgotten."""
         for born_us in [each for each in self._open if each not in window.open]:
-            found = self._open.pop(born_us)
+            first, *later = self._open.pop(born_us)
             if born_us in window.closed:
+                found = first.with_others(*later)
                 self._closed[born_us] = _held(found, window.closed[born_us])
         for born_us in [each for each in self._closed if each not in window.closed]:
             del self._closed[born_us]
@@ -132,9 +137,9 @@ class KeyLabels:
         window: after its panes have been brought into other sizes.
         """
         self._length_max = length_max
-        for born_us, known in self._open.items():
-            short = self._short(known)
-            self._open[born_us] = short.where(window.open[born_us].holds(short.keys))
+        for born_us, lists in self._open.items():
+            short = self._short(lists[0].with_others(*lists[1:]))
+            self._open[born_us] = [short.where(window.open[born_us].holds(short.keys))]
         for born_us, known in self._closed.items():
             self._closed[born_us] = _held(self._short(known), window.closed[born_us])
 
