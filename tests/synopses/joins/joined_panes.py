@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -64,13 +64,17 @@ class JoinedPanes:
     """Panes of the windows, with the exact count of each key.
 
     counts: int64 [keys] of each input. values: of the first input, count and sum in 1/8 of the
-    values of each key.
+    values of each key. totals: the synopsis under test; all aggregates are asked of one.
     """
 
     secrets: NDArray[np.uint64]
     panes: tuple[list[ClosedPane], ...]
     counts: tuple[Keys, ...]
     values: tuple[Keys, Keys]
+    totals: JoinTotals = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "totals", JoinTotals(JoinedWindows(self.panes, self.secrets)))
 
     def truth(self, aggregate: str) -> Fraction:
         """An aggregate over all pairs of equal keys."""
@@ -89,11 +93,6 @@ class JoinedPanes:
     def level(self) -> int:
         """The highest level of all panes."""
         return max(pane.level for side in self.panes for pane in side)
-
-    @property
-    def totals(self) -> JoinTotals:
-        """The synopsis under test."""
-        return JoinTotals(JoinedWindows(self.panes, self.secrets))
 
     def found(self, aggregate: str, confidence: float) -> Intervals:
         """The interval of an aggregate."""
