@@ -87,7 +87,7 @@ def _foreign_key(parser: Parser) -> ForeignKey:
     expect(parser, TokenType.L_PAREN, "( and columns of the other stream")
     referenced = read_column_names(parser)
     if not parser._match_text_seq("WITHIN"):
-        fail(parser, "expected WITHIN 0 TUPLES")
+        fail(parser, "expected WITHIN k TUPLES, such as WITHIN 0 TUPLES")
     within = parser._prev.text if parser._match(TokenType.NUMBER) else ""
     if not within.isdecimal() or not parser._match_text_seq("TUPLES"):
         fail(parser, "expected a whole number and TUPLES, such as WITHIN 0 TUPLES")

@@ -1,6 +1,6 @@
-"""FOREIGN KEY of a stream: each of its tuples comes after its partner in another stream.
+"""FOREIGN KEY of a stream: each of its tuples comes at most k tuples before its partner.
 
-The constraint is referential integrity of a many-one join, RI(k), with k = 0.
+The constraint is referential integrity of a many-one join, RI(k).
 Source: Babu, Srivastava, Widom 2004, Exploiting k-constraints to reduce memory overhead in
 continuous queries over data streams, ACM TODS 29(3).
 """
@@ -11,16 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.errors import BadQuery, Unimplemented
+from shedder.errors import BadQuery
+
+WITHIN_MAX = 1_000_000_000  # Tuples; longer waits are those of the window.
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """FOREIGN KEY (columns) REFERENCES relation (referenced) WITHIN 0 TUPLES.
+    """FOREIGN KEY (columns) REFERENCES relation (referenced) WITHIN k TUPLES.
 
     columns: of the stream that has the clause. relation: the other stream, whose tuples differ in
     the columns `referenced`.
-    within: k: how many tuples of the other stream may come between a tuple and its partner.
+    within: k >= 0: a tuple without a partner has it among the next k tuples of the other stream.
     """
 
     columns: tuple[str, ...]
@@ -37,18 +39,18 @@ def resolved_key(key: ForeignKey, columns: Mapping[str, ColumnType]) -> ForeignK
       columns: of the stream, by name.
 
     Raises:
-      BadQuery: a column is missing or named twice, or the numbers of columns differ.
-      Unimplemented: k is not 0.
+      BadQuery: a column is missing or named twice, the numbers of columns differ, or k is too
+        large.
     """
     if len(key.columns) != len(key.referenced):
         raise BadQuery(
             f"FOREIGN KEY names {len(key.columns)} columns and REFERENCES {len(key.referenced)}; "
             "each column has one partner"
         )
-    if key.within:
-        raise Unimplemented(
-            f"FOREIGN KEY … WITHIN {key.within} TUPLES: not in this version, which has WITHIN 0 "
-            "TUPLES: the partner has come before"
+    if key.within > WITHIN_MAX:
+        raise BadQuery(
+            f"FOREIGN KEY … WITHIN {key.within} TUPLES: at most {WITHIN_MAX:,}; without the clause "
+            "a join holds the tuples of its windows"
         )
     found = _named(key.columns, columns, "FOREIGN KEY")
     return replace(key, columns=found)

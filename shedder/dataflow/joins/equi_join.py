@@ -9,7 +9,7 @@ chapter 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ from shedder.dataflow.joins.arriving_side import ArrivingSide
 from shedder.dataflow.joins.join_kernels import Int32s
 from shedder.dataflow.joins.join_keys import KeyedRows, directory_of
 from shedder.dataflow.joins.join_side import JoinSide
+from shedder.dataflow.joins.waiting_rows import WaitingRows
 from shedder.dataflow.joins.window_side import WindowSide
 from shedder.dataflow.key_directory import canonical, equal_rows
 from shedder.dataflow.step_parts import Parts, finished
@@ -71,7 +72,8 @@ class EquiJoin:
           bytes_max: of the pairs of one step.
           eager: rows that have left are searched for, and dropped, in each step.
           windows: sides whose rows are in the store of a stream; None: the join holds them.
-          arriving: a side whose rows are not held; no row of the other side is deleted.
+          arriving: a side whose rows are not held once they have a partner; no row of the other
+            side is deleted.
         """
         self._spec = spec
         self._schema = pa.schema([*schemas[0], *schemas[1]])
@@ -84,8 +86,12 @@ class EquiJoin:
                 sides.append(window or JoinSide(schemas[at], labels[at], eager=eager))
         self._sides = tuple(sides)
         self.arriving = arriving
+        self._waiting: WaitingRows | None = None
+        if arriving is not None and arriving.within:
+            at = arriving.place
+            self._waiting = WaitingRows(schemas[at], labels[at], arriving.within)
         left_keys = [left for left, _ in spec.keys]
-        is_looked_up = any(isinstance(side, JoinSide) for side in self._sides)
+        is_looked_up = bool(self._held)
         self._directory = directory_of(left_keys) if spec.keys and is_looked_up else None
         self._is_exact = is_exact(tuple(left_keys))
         self._purge_at = _KEYS_MIN
@@ -108,13 +114,21 @@ class EquiJoin:
     @property
     def searched_rows(self) -> int:
         """Rows that were looked at in searches for rows that have left, or that are deleted."""
-        return sum(side.searched_rows for side in self._sides if isinstance(side, JoinSide))
+        return sum(side.searched_rows for side in self._held)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the sides that the join holds, and of their keys."""
         keys = 0 if self._directory is None else self._directory.size_bytes
-        return keys + sum(side.size_bytes for side in self._sides if isinstance(side, JoinSide))
+        waiting = 0 if self._waiting is None else self._waiting.size_bytes
+        sides = (side.size_bytes for side in self._sides if isinstance(side, JoinSide))
+        return keys + waiting + sum(sides)
+
+    @property
+    def _held(self) -> list[JoinSide]:
+        """Rows that the join holds."""
+        held = [side for side in self._sides if isinstance(side, JoinSide)]
+        return held if self._waiting is None else [*held, self._waiting.side]
 
     def apply(self, as_of_us: int, left: ChangeBatch, right: ChangeBatch) -> ChangeBatch:
         """As `parts`, at once."""
@@ -143,13 +157,7 @@ class EquiJoin:
         new = self._keyed(left, 0), self._keyed(right, 1)
         ids = [each.ids(self._directory) for each in new]
         if self.arriving is not None:
-            at = self.arriving.place
-            held = self._sides[1 - at]
-            if isinstance(held, JoinSide):
-                held.insert(new[1 - at].changes, ids[1 - at], self._since_us)
-            self.arriving.begin(new[at].changes)
-            yield from self._collect(pieces, self._pairs_of(new[at], ids[at], at, as_of_us))
-            self.arriving.end(new[at].changes)
+            yield from self._arriving_pairs(pieces, as_of_us, self.arriving, new, ids)
             return
         before_us = theirs.as_of_us if isinstance(theirs, WindowSide) else None
         yield from self._collect(pieces, self._pairs_of(new[0], ids[0], 0, before_us))
@@ -158,6 +166,38 @@ class EquiJoin:
         yield from self._collect(pieces, self._pairs_of(new[1], ids[1], 1, as_of_us))
         if isinstance(theirs, JoinSide):
             theirs.insert(new[1].changes, ids[1], self._since_us)
+
+    def _arriving_pairs(
+        self,
+        pieces: list[ChangeBatch],
+        as_of_us: int,
+        arriving: ArrivingSide,
+        new: Sequence[KeyedRows],
+        ids: Sequence[Int32s],
+    ) -> Parts[None]:
+        """The pairs of a step, where rows of one side are not held once they have a partner."""
+        at, other = arriving.place, 1 - arriving.place
+        ours, theirs = new[at].changes, new[other].changes
+        held = self._sides[other]
+        if isinstance(held, JoinSide):
+            held.insert(theirs, ids[other], self._since_us)
+        arriving.begin(ours)
+        yield from self._collect(pieces, self._pairs_of(new[at], ids[at], at, as_of_us))
+        without = arriving.end(ours)
+        if self._waiting is None:
+            return
+        self._waiting.insert(ours.where(without), ids[at][without], self._since_us, theirs.ts_us)
+        yield from self._collect(pieces, self._later_pairs(theirs, ids[other], other))
+        arriving.count_missing(self._waiting.end_step(as_of_us, theirs.ts_us))
+
+    def _later_pairs(self, new: ChangeBatch, ids: Int32s, side: int) -> Iterator[ChangeBatch]:
+        """Pairs of new rows of a side with rows of the other one that wait for them."""
+        assert self._waiting is not None
+        for made in self._waiting.pairs(new, ids, _PAIRS_MAX):
+            pairs = self._joined(new, made, self._waiting.side.columns(made[1]), side)
+            if self._spec.condition is not None:
+                pairs = pairs.where(true_rows(evaluate(self._spec.condition, pairs.columns)))
+            yield pairs
 
     def _keyed(self, changes: ChangeBatch, side: int) -> KeyedRows:
         keys = [key[side] for key in self._spec.keys]
@@ -170,21 +210,24 @@ class EquiJoin:
         others = self._sides[1 - side]
         assert not isinstance(others, ArrivingSide)
         for made, rows in self._found(new, ids, others, as_of_us):
-            ours = take_rows(new.changes.columns, made[0])
-            columns = (
-                [*ours.columns, *rows.columns] if side == 0 else [*rows.columns, *ours.columns]
-            )
-            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-            pairs = ChangeBatch(batch, made[2], made[3], made[4], made[5])
-            given = made[0]
+            pairs, given = self._joined(new.changes, made, rows, side), made[0]
             if not self._is_exact and isinstance(others, WindowSide):
-                equal = self._are_equal(batch)
+                equal = self._are_equal(pairs.columns)
                 pairs, given = pairs.where(equal), given[equal]
             if self.arriving is not None:
                 pairs = pairs.where(self.arriving.chosen(new.changes, given, pairs.ts_us))
             if self._spec.condition is not None:
                 pairs = pairs.where(true_rows(evaluate(self._spec.condition, pairs.columns)))
             yield pairs
+
+    def _joined(
+        self, new: ChangeBatch, made: NDArray[np.int64], rows: pa.RecordBatch, side: int
+    ) -> ChangeBatch:
+        """Return pairs of rows of a side, as `probe_rows` has made them, with rows of the other."""
+        ours = take_rows(new.columns, made[0])
+        columns = [*ours.columns, *rows.columns] if side == 0 else [*rows.columns, *ours.columns]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return ChangeBatch(batch, made[2], made[3], made[4], made[5])
 
     def _found(
         self, new: KeyedRows, ids: Int32s, others: JoinSide | WindowSide, as_of_us: int | None
@@ -222,21 +265,16 @@ class EquiJoin:
 
     def _forget(self, as_of_us: int) -> None:
         """Drop rows that find no more partners, and then keys without rows."""
-        held: list[JoinSide] = []
         for side in self._sides:
             if isinstance(side, WindowSide):
                 side.come_to(as_of_us)
-                continue
-            if not isinstance(side, JoinSide):
-                continue
-            held.append(side)
-            if side.may_compact:
+            elif isinstance(side, JoinSide) and side.may_compact:
                 side.compact(as_of_us)
         if self._directory is None or self._directory.size <= self._purge_at:
             return
         size = self._directory.size
         used = np.zeros(size, np.bool_)
-        for side in held:
+        for side in self._held:
             used |= side.used(size)
         used[0] = False
         kept = np.flatnonzero(used)
@@ -244,6 +282,6 @@ class EquiJoin:
             new_ids = np.zeros(size, np.int32)
             new_ids[kept] = np.arange(1, len(kept) + 1, dtype=np.int32)
             self._directory.keep(kept)
-            for side in held:
+            for side in self._held:
                 side.renumber(new_ids)
         self._purge_at = max(_KEYS_MIN, 2 * self._directory.size)

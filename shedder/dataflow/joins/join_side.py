@@ -106,8 +106,21 @@ class JoinSide:
         born, expires = self._links[:size, BORN], self._links[:size, EXPIRES]
         kept = np.flatnonzero((expires > as_of_us) & (born <= expires))
         if 2 * len(kept) <= size or (self._eager and len(kept) < size):
-            self._keep(kept)
+            self.keep(kept)
         self._compact_at = max(_COMPACT_ROWS_MIN, 2 * len(self))
+
+    def keep(self, kept: NDArray[np.int64]) -> None:
+        """Drop all rows but those at these positions, which rise."""
+        self._rows.keep(kept)
+        size = len(kept)
+        self._links[:size] = self._links[kept]
+        self._ids[:size] = self._ids[kept]
+        if self._row_keys is not None:
+            self._row_keys = KeyDirectory(self._rows.schema)
+            everything = self._rows.take(np.arange(size))
+            self._row_ids[:size] = self._row_keys.assign(everything.columns)
+        self._heads.fill(END)
+        self._link(0, size, 0)
 
     def used(self, size: int) -> NDArray[np.bool_]:
         """Return which key ids below `size` have rows."""
@@ -120,18 +133,6 @@ class JoinSide:
         size = len(self)
         self._ids[:size] = new_ids[self._ids[:size]]
         self._heads = np.full(_ROWS_MIN, END, np.int32)
-        self._link(0, size, 0)
-
-    def _keep(self, kept: NDArray[np.int64]) -> None:
-        self._rows.keep(kept)
-        size = len(kept)
-        self._links[:size] = self._links[kept]
-        self._ids[:size] = self._ids[kept]
-        if self._row_keys is not None:
-            self._row_keys = KeyDirectory(self._rows.schema)
-            everything = self._rows.take(np.arange(size))
-            self._row_ids[:size] = self._row_keys.assign(everything.columns)
-        self._heads.fill(END)
         self._link(0, size, 0)
 
     def _link(self, first: int, size: int, since_us: int) -> None:

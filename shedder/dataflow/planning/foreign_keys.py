@@ -28,7 +28,7 @@ from shedder.dataflow.joins.join_conditions import filtered_join, split_join
 
 
 def arriving_side(plan: Plan) -> ArrivingSide | None:
-    """Return the side of a plan's only join whose rows need not be held; None: there is none.
+    """Return the side of a plan's only join whose rows need not stay; None: there is none.
 
     The keys of the join are those of a foreign key of the one side to the other one. The other side
     has all tuples of its stream in a time window: a condition there would hide partners.
@@ -49,10 +49,15 @@ def arriving_side(plan: Plan) -> ArrivingSide | None:
         if scan is None or partner is None or scan.relation == partner.relation:
             continue
         keys = [(key[place], key[1 - place]) for key in matches.keys]
-        for foreign_key in scan.foreign_keys:
-            if _is_over(keys, foreign_key, scan, partner):
-                reason = foreign_key_text(foreign_key)
-                return ArrivingSide(place, f"rows of {scan.alias} are not held: {reason}")
+        fitting = [it for it in scan.foreign_keys if _is_over(keys, it, scan, partner)]
+        if fitting:
+            least = min(fitting, key=lambda it: it.within)
+            rows, reason = f"rows of {scan.alias}", foreign_key_text(least)
+            if least.within:
+                text = f"{rows} are held until they have a partner: {reason}"
+            else:
+                text = f"{rows} are not held: {reason}"
+            return ArrivingSide(place, text, least.within)
     return None
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from shedder.archive.files.data_directory import FORMAT_FOREIGN_KEYS, FORMAT_TENANTS
+from shedder.archive.files.data_directory import (
+    FORMAT_FOREIGN_KEYS,
+    FORMAT_TENANTS,
+    FORMAT_WAITS,
+)
 from shedder.cql.binding.new_names import check_new_stream
 from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
 from shedder.cql.statements.canonical_text import text_of_stream
@@ -100,7 +104,8 @@ class StreamDefinitions:
             if tenant != DEFAULT_TENANT:
                 self._core.store.allow(FORMAT_TENANTS)
             if schema.foreign_keys:
-                self._core.store.allow(FORMAT_FOREIGN_KEYS)
+                waits = any(key.within for key in schema.foreign_keys)
+                self._core.store.allow(FORMAT_WAITS if waits else FORMAT_FOREIGN_KEYS)
             stream_id = self._core.store.create_stream(schema).id
             fair_bytes = self._core.samples.fair_bytes(len(self._core.streams) + 1)
             rows = self._core.settings.sample_rows

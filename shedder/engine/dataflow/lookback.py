@@ -18,6 +18,7 @@ from shedder.cql.plans.logical_plan import (
     ToStream,
     WindowOf,
     inputs_of,
+    scans_of,
 )
 from shedder.cql.statements.statement import RangeWindow
 from shedder.dataflow.plan_properties import common_slide_us
@@ -50,7 +51,26 @@ def lookbacks_us(plan: Plan) -> dict[str, int]:
             slide_us = common_slide_us(plan)
             return {alias: us + slide_us if us else ALL for alias, us in _of_inputs(plan).items()}
         case _:
-            return {alias: us or ALL for alias, us in _of_inputs(plan).items()}
+            return {alias: us or ALL for alias, us in _with_partners(plan).items()}
+
+
+def _with_partners(plan: Plan) -> dict[str, int]:
+    """Return the lookbacks of the inputs, with the partners of rows that wait in a join.
+
+    Whether a row of a window waits for the partner of its FOREIGN KEY depends on the rows that were
+    in the other window when it came.
+    """
+    found = _of_inputs(plan)
+    if not isinstance(plan, Join):
+        return found
+    spans, scans = dict(found), scans_of(plan)
+    for scan in scans:
+        waits_for = {key.relation for key in scan.foreign_keys if key.within}
+        for other in scans:
+            if other.relation in waits_for and spans.get(other.alias) and spans[scan.alias]:
+                both_us = spans[other.alias] + spans[scan.alias]
+                found[other.alias] = max(found[other.alias], min(both_us, HISTORY))
+    return found
 
 
 def _of_inputs(plan: Plan) -> dict[str, int]:

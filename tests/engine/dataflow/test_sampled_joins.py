@@ -13,7 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.archive.files.data_directory import FORMAT_SAMPLED_JOINS, FORMAT_VERSION, format_of
+from shedder.archive.files.data_directory import (
+    FORMAT_FOREIGN_KEYS,
+    FORMAT_SAMPLED_JOINS,
+    format_of,
+)
 from shedder.cli.commands import run
 from shedder.cli.exit_codes import ExitCode
 from shedder.engine.dataflow.join_sizes import RESIZES_MAX, JoinSampling
@@ -265,7 +269,7 @@ def test_bytes_change_while_a_query_runs_and_a_restart_and_a_kill_keep_the_rows(
         push(db, streams, SLIDES - 2)
         assert sum(held) >= gate(len(held), 0.95, RUN_ALARM)
         assert db.query("size").answer().estimate(0, "n").half_width < narrow / 2
-        assert format_of(db.core.store.directory) == FORMAT_VERSION
+        assert format_of(db.core.store.directory) == FORMAT_FOREIGN_KEYS
         for name, table in list(streams.slide())[:3]:
             db.push(name, table)
         db.set_control("query", "size", "bytes", "256KiB")

@@ -23,9 +23,9 @@ SIDES = "fills [RANGE INTERVAL '0.0002' SECOND] f, orders [RANGE INTERVAL '0.000
 Row = tuple[int, ...]
 
 
-def create(db: Engine, columns: str, *, constrained: bool = True) -> None:
-    """Create both streams. columns: of the foreign key, if there is one."""
-    clause = f" FOREIGN KEY ({columns}) REFERENCES orders ({columns}) WITHIN 0 TUPLES"
+def create(db: Engine, columns: str, *, constrained: bool = True, within: int = 0) -> None:
+    """Create both streams. columns, within: of the foreign key, if there is one."""
+    clause = f" FOREIGN KEY ({columns}) REFERENCES orders ({columns}) WITHIN {within} TUPLES"
     db.execute(_STREAM.format("orders"))
     db.execute(_STREAM.format("fills") + (clause if constrained else ""))
 
@@ -41,11 +41,13 @@ class OrderWorld:
     """Both streams, whole.
 
     is_broken: some orders come after their fulfilments, never, or twice.
+    within: so many orders may come between a fulfilment and its order.
     """
 
     rng: np.random.Generator
     is_broken: bool
     orders: int = 150
+    within: int = 0
     tables: dict[str, pa.Table] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,6 +58,11 @@ class OrderWorld:
         of = rng.integers(0, size, 3 * size)
         late = rng.integers(0, 150, 3 * size)
         filled = np.where(rng.random(3 * size) < 0.2, times[of], times[of] + late)
+        if self.within:
+            times = np.sort(rng.choice(SPAN_US, size, replace=False))  # So `before` counts all.
+            filled = times[of] + late
+            before = times[np.maximum(of - rng.integers(0, self.within + 1, 3 * size), 0)]
+            filled = np.where(rng.random(3 * size) < 0.5, filled, before)
         if self.is_broken:
             ids = rng.integers(0, size, size)
             filled = times[of] + rng.integers(-200, 400, 3 * size)
@@ -73,6 +80,7 @@ class OrderWorld:
         for name, rows in self.tables.items():
             times = rows["ts"].cast(pa.int64()).to_numpy()
             order = np.argsort(times + self.rng.random(len(times)) * LATENESS_US, kind="stable")
+            self.tables[name] = rows.append_column("position", pa.array(np.argsort(order)))
             cuts = np.sort(self.rng.choice(len(times), 12, replace=False))
             for part in np.split(order, cuts):
                 if len(part):
@@ -103,6 +111,34 @@ class OrderWorld:
                 f"COUNT(o.n) AS p FROM fills f LEFT JOIN orders o ON {on} "
                 f"WHERE f.n <> 7 AND {known} GROUP BY f.n)"
             ).fetchall()
+        return Counter(pairs), *counts[0]
+
+    def truth_within(self, columns: str, within: int) -> tuple[Counter[Row], int, int]:
+        """Return the same, where a fulfilment without an order waits for so many; after `batches`.
+
+        It is joined with the first of them that has its key.
+        """
+        keys = " AND ".join(f"f.{each} = o.{each}" for each in columns.split(", "))
+        known = " AND ".join(f"{each} IS NOT NULL" for each in columns.split(", "))
+        since = "epoch_us(f.ts) - epoch_us(o.ts)"
+        text = f"""
+            WITH o AS (SELECT *, ROW_NUMBER() OVER (ORDER BY ts, position) AS place FROM orders),
+            f AS (SELECT *, (SELECT COUNT(*) FROM orders o WHERE o.ts <= g.ts) AS before
+                FROM fills g WHERE n <> 7 AND {known}),
+            early AS (SELECT f.n, o.n AS item FROM f JOIN o ON {keys}
+                WHERE {since} BETWEEN 0 AND {RANGE_US - 1}),
+            late AS (SELECT f.n, ARG_MIN(o.n, o.place) AS item FROM f JOIN o ON {keys}
+                WHERE {since} BETWEEN -199 AND -1 AND o.place <= f.before + {within}
+                AND f.n NOT IN (SELECT n FROM early) GROUP BY f.n),
+            pairs AS (FROM early UNION ALL FROM late)
+        """
+        missing = "SELECT COUNT(*) FROM f WHERE n NOT IN (SELECT n FROM pairs)"
+        several = "SELECT COUNT(*) FROM (FROM early SELECT n GROUP BY n HAVING COUNT(*) > 1)"
+        with duckdb.connect() as db:
+            for name, rows in self.tables.items():
+                db.register(name, rows)
+            pairs = db.sql(f"{text} FROM pairs").fetchall()
+            counts = db.sql(f"{text} SELECT ({missing}), ({several})").fetchall()
         return Counter(pairs), *counts[0]
 
 
