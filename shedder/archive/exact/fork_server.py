@@ -1,9 +1,10 @@
 """Process that has loaded pyarrow and DuckDB, and forks the processes of exact answers.
 
-Loading takes 0.14 s of CPU, a fork and the first database take 0.03 s. So the query after one that
-was killed does not wait for the loading. The process is started as a script (see worker_process.py)
-and imports nothing of Shedder. pyarrow and DuckDB import numpy only if they find it; numpy is
-hidden from them, because its import takes 120 ms of CPU.
+Loading takes 0.14 s of CPU, and opening a database takes 12 ms. A forked process has both from this
+one, so the query after one that was killed waits for neither. The database has no threads until the
+forked process starts them: a fork copies only the thread that calls it. The process is started as a
+script (see worker_process.py) and imports nothing of Shedder. pyarrow and DuckDB import numpy only
+if they find it; numpy is hidden from them, because its import takes 120 ms of CPU.
 
 The first argument is the descriptor of a stream socket. A request is a length (uint32,
 little-endian) and a JSON object, either of:
@@ -52,7 +53,7 @@ class ForkServer:
     """Forks processes, kills them on request, and says how each of them ended."""
 
     def __init__(self, control: socket.socket, worker: Any) -> None:
-        """Fork nothing yet.
+        """Open the database of forked processes; fork nothing yet.
 
         Args:
           control: where requests come from.
@@ -60,6 +61,7 @@ class ForkServer:
         """
         self._control = control
         self._worker = worker
+        self._database = worker.open_database()
         self._forks: dict[int, _Fork] = {}  # By process id.
         self._ended, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -130,7 +132,7 @@ class ForkServer:
                 os.close(each)
             for fork in self._forks.values():
                 os.close(fork.status)
-            self._worker.serve(0, out, limits)
+            self._worker.serve(0, out, limits, self._database)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -163,11 +165,10 @@ def main() -> None:
     assert spec.loader is not None
     sys.modules["worker"] = worker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(worker)
-    import duckdb  # noqa: F401  (loaded for the forked processes)
-
     os.dup2(2, 1)  # What prints must not get into the output of the process that started this one.
+    server = ForkServer(socket.socket(fileno=int(sys.argv[1])), worker)
     gc.freeze()  # Collections in forked processes then write to none of the shared pages.
-    ForkServer(socket.socket(fileno=int(sys.argv[1])), worker).run()
+    server.run()
     os._exit(0)
 
 

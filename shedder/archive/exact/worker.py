@@ -37,6 +37,10 @@ HEADER_BYTES_MAX = 64 << 20
 WHOLE_BATCH_ROWS = 65_536  # Of a result that is sent when it is whole.
 BATCH_ROWS = 8_192  # Of a result that is sent as it comes: 8 MiB of rows of 1 KiB.
 HELD_SHARE = 16  # DuckDB has the memory limit without this part of it, which holds rows in Arrow.
+# Seconds without a request after which the process opens the database of the next request. A
+# process that ends after its first answer opens no second database, which takes as much CPU.
+OPEN_AHEAD_AFTER_S = 0.05
+ASYNC_THREADS = 8  # Default of DuckDB 2.0.0.
 TAIL, DELETED = "__tail_", "__deleted_"  # Before the name of a relation.
 _FULL = tuple(os.strerror(each) for each in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -127,17 +131,19 @@ class Databases:
     a request of other files takes the database that was opened ahead. An error closes a database.
     """
 
-    def __init__(self, limits: WorkerLimits) -> None:
-        """Open no database yet."""
+    def __init__(self, limits: WorkerLimits, inherited: duckdb.DuckDBPyConnection) -> None:
+        """Take the database that the fork server has opened, from `open_database`."""
         self._limits = limits
         self._locked: duckdb.DuckDBPyConnection | None = None
         self._files: set[str] = set()
-        self._ahead: duckdb.DuckDBPyConnection | None = None
+        self._ahead: duckdb.DuckDBPyConnection | None = inherited
+        _limit(inherited, limits)
 
     def open_ahead(self) -> None:
         """Open the database of the next request of other files, unless it is open."""
         if self._ahead is None:
-            self._ahead = _opened(self._limits)
+            self._ahead = open_database()
+            _limit(self._ahead, self._limits)
 
     @contextmanager
     def session(self, files: list[str]) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -171,14 +177,16 @@ class Databases:
         self._locked = None
 
 
-def _opened(limits: WorkerLimits) -> duckdb.DuckDBPyConnection:
-    """Open a database that can read every file and has the settings of all queries."""
+def open_database() -> duckdb.DuckDBPyConnection:
+    """Open a database that can read every file and has the settings of all queries, without limits.
+
+    It has no threads, so a process that has it open can be forked.
+    """
     import duckdb
 
     config: dict[str, Any] = {
-        "memory_limit": f"{(limits.memory_bytes - limits.held_bytes_max) // 1024}KiB",
-        "threads": limits.threads,
-        "temp_directory": limits.temp_dir,
+        "threads": 1,
+        "async_threads": 0,
         "preserve_insertion_order": False,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
@@ -186,13 +194,21 @@ def _opened(limits: WorkerLimits) -> duckdb.DuckDBPyConnection:
         "enable_external_file_cache": False,  # An idle process holds no bytes of files.
     }
     database = duckdb.connect(config=config)
-    # DuckDB 2.0.0 enforces the limit only if it is set after the connection.
-    database.execute(f"SET max_temp_directory_size = '{limits.temp_bytes_max // 1024}KiB'")
     database.execute("SET GLOBAL TimeZone = 'UTC'")
     # By a file's statistics, which leave NaN out, DuckDB takes x = NaN for never true, and
     # x > 0 for always true where all numbers are larger.
     database.execute("SET GLOBAL disabled_optimizers = 'statistics_propagation'")
     return database
+
+
+def _limit(database: duckdb.DuckDBPyConnection, limits: WorkerLimits) -> None:
+    """Give a database its limits and its threads."""
+    memory_kib = (limits.memory_bytes - limits.held_bytes_max) // 1024
+    database.execute(f"SET GLOBAL memory_limit = '{memory_kib}KiB'")
+    database.execute(f"SET GLOBAL temp_directory = {quoted_texts([limits.temp_dir])}")
+    database.execute(f"SET max_temp_directory_size = '{limits.temp_bytes_max // 1024}KiB'")
+    database.execute(f"SET GLOBAL threads = {limits.threads}")
+    database.execute(f"SET GLOBAL async_threads = {ASYNC_THREADS}")
 
 
 def answer(
@@ -435,13 +451,16 @@ def _read_requests(source: BinaryIO, requests: queue.SimpleQueue[RequestRows]) -
         os._exit(0)
 
 
-def serve(source: int, out: int, limits: dict[str, Any]) -> None:
+def serve(
+    source: int, out: int, limits: dict[str, Any], database: duckdb.DuckDBPyConnection
+) -> None:
     """Serve requests until the input ends.
 
     Args:
       source: descriptor of the input.
       out: descriptor of the output.
       limits: the fields of WorkerLimits.
+      database: from `open_database`, for the first request.
     """
     import duckdb
 
@@ -449,14 +468,17 @@ def serve(source: int, out: int, limits: dict[str, Any]) -> None:
     requests: queue.SimpleQueue[RequestRows] = queue.SimpleQueue()
     reading = (os.fdopen(source, "rb"), requests)
     threading.Thread(target=_read_requests, args=reading, daemon=True).start()
-    databases = Databases(may_use)
+    databases = Databases(may_use, database)
     while True:
-        databases.open_ahead()
-        rows, reply = requests.get(), Reply(replies)
-        files = rows.request.all_files
         try:
-            with databases.session(files) as database:
-                answer(database, rows, may_use, reply)
+            rows = requests.get(timeout=OPEN_AHEAD_AFTER_S)
+        except queue.Empty:
+            databases.open_ahead()
+            rows = requests.get()
+        reply, files = Reply(replies), rows.request.all_files
+        try:
+            with databases.session(files) as session:
+                answer(session, rows, may_use, reply)
         except (duckdb.Error, MemoryError, RowsTooLarge, ResultTooLarge, ResultFailed) as error:
             rows.end()
             reply.end(_error_kind(error, files, may_use.temp_dir), str(error))
