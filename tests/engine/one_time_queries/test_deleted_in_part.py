@@ -17,7 +17,7 @@ from tests.scale import scaled
 ROWS = 12_000
 CREATE = "CREATE STREAM s (ts TIMESTAMP, v DOUBLE, k BIGINT, w BIGINT) TIMESTAMP BY ts"
 LAYOUTS = ["hybrid(blocks=16, block_rows=100)", "eager(0.5, 0.75)"]
-REPETITIONS = 60
+REPETITIONS = scaled(30, 60)
 CONFIDENCES = {Hybrid: 95, Eager: 99.9999}  # A copy is one sample, which misses or does not.
 ROUNDING = 1e-12  # Of sums that are added in another order.
 

@@ -171,40 +171,41 @@ def test_shared_answers_are_those_of_queries_that_stand_alone(
             alone.check(db, receipt)
         alone.check_ledgers(db)
 
+    few = scaled(6, 10)
     push(3)
     for name in names:
         db.register(name, text(name, grouped))
         alone.register(name)
-        push(8)
+        push(scaled(5, 8))
     assert fed(db).keys() == set(WINDOWS) - {"minute"} or fed(db).keys() == set(WINDOWS) - {"two"}
-    push(20)
+    push(scaled(12, 20))
     before = fed(db)
     db.close()
     db = open_at(tmp_path / "shared")
     assert fed(db) == before
     alone.check(db, receipt)
     alone.check_ledgers(db)
-    push(10)
+    push(few)
     db.checkpoints.now()
-    push(5)
+    push(scaled(3, 5))
     db.core.store.close()  # As killed: the log since the checkpoint is applied again.
     db = open_at(tmp_path / "shared")
     assert fed(db) == before
     alone.check(db, receipt)
     alone.check_ledgers(db)
-    push(10)
+    push(few)
     provider = before["five"]
     db.drop_query(provider)  # The others read by themselves, or for each other.
     assert len(fed(db)) == 2
     alone.check(db, receipt)
     alone.check_ledgers(db)
-    push(10)
+    push(few)
     db.core.store.close()
     db = open_at(tmp_path / "shared")
     assert len(fed(db)) == 2
     alone.check(db, receipt)
     alone.check_ledgers(db)
-    push(10)
+    push(few)
     db.drop_query("hour")
     push(3)
     db.close()
