@@ -34,7 +34,6 @@ from tests.engine.killed import copy_killed
 from tests.engine.world import START_US
 from tests.seeds import seed
 from tests.server_process import ServerProcess
-from tests.truth import RUN_ALARM, gate
 
 pytestmark = pytest.mark.slow
 
@@ -42,11 +41,14 @@ SLIDE_US = 10_000_000
 WINDOW = "[RANGE 40 SECONDS SLIDE 10 SECONDS]"
 SLIDES = 4  # Of a window.
 JOIN = f"SELECT COUNT(*) AS n FROM a {WINDOW} JOIN b {WINDOW} ON a.k = b.k"
-TEXT = f"{JOIN} CONFIDENCE 95 PERCENT"
+# The seed of the keys is secret, and answers with the same keys miss together. So the coverage of
+# 95 % is tested with seeds (tests/synopses/joins/), and here no interval may miss.
+CONFIDENCE = 0.999999
+TEXT = f"{JOIN} CONFIDENCE 99.9999 PERCENT"
 SUMS = TEXT.replace("COUNT(*) AS n", "SUM(a.v) AS s, AVG(a.v) AS m")
 GROUPS = (
     f"SELECT b.k AS k, COUNT(*) AS n, SUM(a.v) AS s FROM a {WINDOW} JOIN b {WINDOW} ON a.k = b.k "
-    "GROUP BY b.k CONFIDENCE 95 PERCENT"
+    "GROUP BY b.k CONFIDENCE 99.9999 PERCENT"
 )
 KEYS = 60_000
 ROWS = 12_000  # Of a slide and stream.
@@ -136,17 +138,20 @@ def test_a_join_beyond_its_bytes_has_an_interval_in_place_of_an_error(tmp_path):
         exact = db.register("exact", JOIN)
         db.execute(f"CREATE QUERY size AS {TEXT}")
         size, sums = db.query("size"), db.register("sums", SUMS)
-        held = answers = 0
+        held = list[bool]()
         for _ in range(8):
             push(db, streams)
             answer = size.answer()
             found = answer.estimate(0, "n")
             total = sums.answer()
-            held += found.holds(streams.size) + total.estimate(0, "s").holds(streams.sum)
-            held += total.estimate(0, "m").holds(streams.sum / streams.size)
-            answers += 3
-        assert held >= gate(answers, 0.95, RUN_ALARM)
-        assert (answer.confidence, answer.outputs, answer.approximate) == (0.95, ("n",), ("n",))
+            held += [found.holds(streams.size), total.estimate(0, "s").holds(streams.sum)]
+            held.append(total.estimate(0, "m").holds(streams.sum / streams.size))
+        assert held == [True] * 24
+        assert (answer.confidence, answer.outputs, answer.approximate) == (
+            CONFIDENCE,
+            ("n",),
+            ("n",),
+        )
         [row] = answer.rows()
         assert list(row) == ["n", "n_low", "n_high", "n_bound", "n_met"]
         assert (row["n_bound"], row["n_met"]) == ("interval", None)
@@ -193,7 +198,7 @@ def test_groups_by_key_are_shown_or_counted_together(tmp_path, capfd):
             rows = groups.answer().rows()
             shown_text = str(db.execute("EXPLAIN groups").table.to_pylist())
             held += _held_by_others(rows, shown_text, streams.groups())
-        assert sum(held) >= gate(len(held), 0.95, RUN_ALARM)
+        assert all(held)
         assert groups.answer().approximate == ("n", "s")
     capfd.readouterr()
     assert run(["sql", "-d", str(tmp_path / "d"), "--query", "groups"]) == ExitCode.FINE
@@ -267,7 +272,7 @@ def test_bytes_change_while_a_query_runs_and_a_restart_and_a_kill_keep_the_rows(
         narrow = db.query("size").answer().estimate(0, "n").half_width
         held += _resized(db, streams, {"size": LIMIT, "sums": LIMIT // 3, "groups": LIMIT})
         push(db, streams, SLIDES - 2)
-        assert sum(held) >= gate(len(held), 0.95, RUN_ALARM)
+        assert all(held)
         assert db.query("size").answer().estimate(0, "n").half_width < narrow / 2
         assert format_of(db.core.store.directory) == FORMAT_FOREIGN_KEYS
         for name, table in list(streams.slide())[:3]:
@@ -469,7 +474,7 @@ def test_a_killed_server_gives_the_same_answer(tmp_path):
             after = {name: client.query(name).answer() for name in QUERIES}
             for name, answer in after.items():
                 assert by_key(answer.table) == by_key(before[name].table)
-                assert (answer.resume, answer.confidence) == (before[name].resume, 0.95)
+                assert (answer.resume, answer.confidence) == (before[name].resume, CONFIDENCE)
             assert after["size"].estimate(0, "n").holds(streams.size)
             assert after["sums"].estimate(0, "s").holds(streams.sum)
             push(client, streams)
