@@ -139,6 +139,8 @@ class JoinSizes:
         if self._store.is_new:
             return None
         wanted, bytes_max = join.size_bytes - excess_bytes, join.bytes_max
+        if wanted < join.bytes_min:  # Less than nothing, if the tuples that wait are too many.
+            return None
         while bytes_max > wanted:
             bytes_max //= 2
         return bytes_max if bytes_max >= join.bytes_min else None

@@ -372,6 +372,21 @@ def test_the_limit_of_row_queries_changes_while_they_run(tmp_path):
                     db.set_control("budget", "row_query", "bytes", value)
 
 
+def test_a_query_whose_waiting_tuples_exceed_a_new_limit_fails(tmp_path):
+    """More bytes are too many than its panes have."""
+    keys = np.random.default_rng(seed("waiting")).integers(0, 1 << 60, 200_000)
+    ts = pa.array(np.full(len(keys), START_US), pa.timestamp("us"))
+    with Engine.open(tmp_path / "d", **SETTINGS | {"row_query_bytes_max": 8 * LIMIT}) as db:
+        create(db)
+        size = db.register("size", TEXT)
+        db.push("a", pa.table({"ts": ts, "k": keys, "v": keys}))  # They wait for those of b.
+        query = db.core.rows.queries["size"]
+        assert query.state_bytes - query.sampled_join.size_bytes > LIMIT
+        db.set_control("budget", "row_query", "bytes", "1MiB")
+        with pytest.raises(RowQueryFailed, match=r"'size' failed .* row_query_bytes_max is 1,048,"):
+            size.answer()
+
+
 def test_a_limit_that_batches_before_its_record_had_is_in_force_in_a_replay(tmp_path):
     streams, free = Streams("replayed limit"), threading.Event()
     with Engine.open(tmp_path / "d", **SETTINGS | {"checkpoint_seconds": 1e6}) as db:
