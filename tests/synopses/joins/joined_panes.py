@@ -59,7 +59,7 @@ CELLS = [
 ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class JoinedPanes:
     """Panes of the windows, with the exact count of each key.
 
@@ -74,7 +74,7 @@ class JoinedPanes:
     totals: JoinTotals = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "totals", JoinTotals(JoinedWindows(self.panes, self.secrets)))
+        self.totals = JoinTotals(JoinedWindows(self.panes, self.secrets))
 
     def truth(self, aggregate: str) -> Fraction:
         """An aggregate over all pairs of equal keys."""
