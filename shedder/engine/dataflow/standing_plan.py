@@ -104,6 +104,11 @@ def _keys_of(standing: StandingPlan) -> ThinningKeys:
             "ON OVERLOAD SHED needs rows that enter: a group of a key that is left out does not "
             "leave; write ISTREAM(...) around the select list"
         )
+    if isinstance(plan, ToStream) and plan.operator is StreamOperator.RSTREAM:
+        raise BadQuery(
+            "ON OVERLOAD SHED is for rows that enter or leave; RSTREAM repeats all rows at each "
+            "instant; write ISTREAM(...), or the select list without an operator"
+        )
     found = thinning_keys(plan, frozenset({EVENT_TIME, SIGN}))
     if found is None:
         raise BadQuery(

@@ -219,7 +219,7 @@ def test_rows_of_a_stream_say_which_share_of_keys_they_have_without_a_bound(tmp_
         ("SELECT a.v FROM a {w} JOIN b {w} ON a.k = b.k", "no column by which all inputs"),
         ("SELECT k, v FROM a [ROWS 100]", "no column by which all inputs"),
         ("SELECT k FROM a {w} WHERE k NOT IN (SELECT k FROM b {w})", "no column by which"),
-        ("SELECT RSTREAM(k) FROM a {w}", "no column by which all inputs"),
+        ("SELECT RSTREAM(k) FROM a {w}", "RSTREAM repeats all rows at each instant"),
         ("SELECT a.k, COUNT(*) AS n FROM a {w} JOIN b {w} ON a.k = b.k GROUP BY a.k", "ISTREAM"),
         ("SELECT a.k, t.w FROM a JOIN t ON a.k = t.k", "for a query of streams alone"),
     ],
