@@ -90,8 +90,9 @@ def _text(operator: ChangeOperator) -> str:
             return joined if arriving is None else f"{joined}; {arriving.text}"
         case GroupedAggregates(spec=spec):
             return _aggregates(spec)
-        case NewestTop(value=value, length=length, window=window):
-            return f"TOP({text_of(value)}, {length}) of {window_text(window)}, a list per slide"
+        case NewestTop(value=value, length=length, window=window, kept=kept):
+            top = f"TOP({text_of(value)}, {length}) of {window_text(window)}"
+            return f"{top}, a list of {kept} values per slide"
         case DistinctRows():
             return "DISTINCT"
         case SampledJoinAggregates(spec=sampled):

@@ -31,6 +31,7 @@ row 149, the others in the log; killed.
 keys: format 20. Rows 0 to 39 of streams orders and fills, as `order_rows` makes them; query filled
 joins them. A checkpoint behind row 19 of both, the others in the log; killed.
 waiting: format 21. The same, WITHIN 2 TUPLES, with the rows of `order_rows` that are early.
+Query newest has the TOP 2 of the ids of fills [ROWS 8 SLIDE 4], with lists of 8 values.
 """
 TOWNS = [{0: "Ulm", 1: "Hof"}, {0: "Neu-Ulm", 1: "Hof"}, {0: "Neu-Ulm", 2: "Lugo"}]
 """Of directory views: as of the rows from 10, from 20 and from 30 on."""
@@ -278,4 +279,7 @@ def test_a_directory_whose_tuples_wait_for_partners_has_the_same_rows_and_goes_o
             (note,) = answer.notes
             passed = sum(i % 5 == 0 for i in range(end - 3))
             assert note.startswith(f"{passed} tuples came without the partner")
+            newest = db.query("newest").answer().rows()
+            counts = sorted((row["v_count_low"], row["v_count_high"]) for row in newest)
+            assert counts == [(1, 1), (2, 2)]  # Of the fifth and of the second after it.
         assert check(data).ok

@@ -42,7 +42,8 @@ FORMAT_SAMPLED_JOINS = 18  # There are, or were, standing row queries with CONFI
 FORMAT_SHED_ROWS = 19  # The same with ON OVERLOAD SHED, or with TOP over ROWS windows.
 # There are, or were, streams with FOREIGN KEY, resized joins, or limits of row queries.
 FORMAT_FOREIGN_KEYS = 20
-FORMAT_WAITS = 21  # There are, or were, streams with FOREIGN KEY … WITHIN k TUPLES, k > 0.
+# There are, or were, streams with FOREIGN KEY … WITHIN k TUPLES, k > 0, or TOP with stored lists.
+FORMAT_WAITS = 21
 FORMAT_VERSION = FORMAT_WAITS  # The newest that is read.
 
 OURS = frozenset(

@@ -198,6 +198,7 @@ class Aggregated:
     sampling: the aggregates may be approximate, and have companions; None: they are exact.
     listed: of one group and its count, over a window of rows: so many groups with the largest
       counts have rows, whose counts have companions, and a column GUARANTEED; None: all have rows.
+    kept: values that the list of each pane has at most; None: as many as have rows.
     """
 
     input: Plan
@@ -205,6 +206,7 @@ class Aggregated:
     aggregates: tuple[Aggregate, ...]
     sampling: KeySampling | None = None
     listed: int | None = None
+    kept: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ def _lists(top: NewestTop, rows: EdgeRows) -> float:
     width = values.nbytes / max(1, len(values))
     panes = top.window.rows / top.window.slide_rows
     different = values_of([values])
-    entries = panes * min(top.length, top.window.slide_rows, different)
+    entries = panes * min(top.kept, top.window.slide_rows, different)
     kept = min(different, max(_VALUES_MIN, _LEFT * entries))
     sums = _SUMS * max(_VALUES_MIN, _ROOM * kept)
     return entries * _LISTED + sums + _directory(kept, width) + top.window.slide_rows * width / 2

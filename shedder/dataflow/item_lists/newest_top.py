@@ -1,8 +1,8 @@
 """TOP over [ROWS n SLIDE m]: the most frequent values of the newest n tuples; STRICT.
 
-A pane is m tuples of the stream. Of each pane the k most frequent values are kept, and no tuples
-(synopses/frequent/pane_lists.py). The result depends on the tuples and their order alone, not on
-how steps divide them.
+A pane is m tuples of the stream. Of each pane the most frequent values are kept, k or more, and no
+tuples (synopses/frequent/pane_lists.py). The result depends on the tuples and their order alone,
+not on how steps divide them.
 """
 
 from __future__ import annotations
@@ -46,10 +46,13 @@ class NewestTop:
     At a slide at which a row differs, the old row gets weight -1 and the new row 1.
     """
 
-    def __init__(self, value: Expression, length: int, window: RowsWindow) -> None:
-        """An empty window. length: of the lists."""
+    def __init__(
+        self, value: Expression, length: int, window: RowsWindow, kept: int | None = None
+    ) -> None:
+        """An empty window. length: rows. kept: values of a pane's list; None: as many."""
         assert value.type is not None
         self.value, self.length, self.window = value, length, window
+        self.kept = length if kept is None else kept
         kind = value.type.arrow
         long = ColumnType.BIGINT.arrow
         kinds = (long, long, pa.string(), pa.bool_())
@@ -105,7 +108,7 @@ class NewestTop:
             none = np.empty(0, np.int64)
             self._lists.append(PaneList(none, none, 0))
             return
-        places, outside = listed_places(counts, self.length)
+        places, outside = listed_places(counts, self.kept)
         ids = self._directory.assign([counted.field("values").take(pa.array(places))])
         self._lists.append(PaneList(ids, counts[places], outside))
 
@@ -149,7 +152,7 @@ def newest_top(plan: Aggregated, window: RowsWindow) -> NewestTop:
     """Return the operator of TOP. window: of its input."""
     assert plan.listed is not None
     (value,) = plan.groups
-    return NewestTop(value, plan.listed, window)
+    return NewestTop(value, plan.listed, window, plan.kept)
 
 
 def _differences(old: ListedValues, new: ListedValues) -> tuple[Int64s, Int64s]:

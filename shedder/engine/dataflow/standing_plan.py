@@ -134,7 +134,24 @@ def sampling_of(plan: Plan) -> KeySampling | None:
 
 def lists_values(plan: Plan) -> bool:
     """Return whether the rows are those of TOP over a window of rows."""
-    return any(isinstance(it, Aggregated) and it.listed is not None for it in nodes_of(plan))
+    return listed_of(plan) is not None
+
+
+def listed_of(plan: Plan) -> Aggregated | None:
+    """Return the node of TOP over a window of rows; None: there is none."""
+    found = (it for it in nodes_of(plan) if isinstance(it, Aggregated) and it.listed is not None)
+    return next(found, None)
+
+
+def with_lists(plan: StandingPlan, kept: int) -> StandingPlan:
+    """Return a plan of TOP over a window of rows whose lists have so many values."""
+
+    def listed(node: Plan) -> Plan:
+        if isinstance(node, Aggregated):
+            return replace(node, kept=kept)
+        return with_inputs(node, listed)
+
+    return replace(plan, query=replace(plan.query, plan=listed(plan.query.plan)))
 
 
 def with_seed(plan: StandingPlan, of: JoinSampling) -> StandingPlan:

@@ -31,7 +31,7 @@ from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.row_target import EVENT_TIME, RowTarget
 from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.engine.dataflow.rows_bound import MEMORY_SHARE, RowsBound, has_bound, pane_us
-from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan, with_seed
+from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan, with_lists, with_seed
 from shedder.engine.dataflow.thinned_flow import ThinnedFlow
 from shedder.engine.dataflow.thinning_levels import THINNING, WEIGHT, KeyThinning
 from shedder.engine.engine_state import EngineState
@@ -42,6 +42,7 @@ from shedder.streams.batch_conversion import conform_batch
 
 Kind = TypeVar("Kind", bound=Statement)
 
+KEPT = "kept"  # Parameter of TOP over a window of rows in the catalog.
 STATISTICS_INPUTS_MIN = 3  # The order of fewer inputs makes no difference.
 
 
@@ -53,6 +54,8 @@ class RowParameters:
     sampling: of a join's keys; None: the query has none.
     thinning: of ON OVERLOAD SHED; None: the query has it not.
     weight: as of `RowQuery`.
+    kept: values of the lists of TOP over a window of rows; None: as many as it has rows, or there
+      is none.
     """
 
     incarnation: str
@@ -60,6 +63,7 @@ class RowParameters:
     sampling: JoinSampling | None = None
     thinning: KeyThinning | None = None
     weight: float = 1.0
+    kept: int | None = None
 
     def to_json(self) -> str:
         """Return the JSON that the catalog keeps."""
@@ -68,7 +72,8 @@ class RowParameters:
         thinned = {} if self.thinning is None else {THINNING: self.thinning.to_json()}
         weighed = {} if self.weight == 1.0 else {WEIGHT: self.weight}
         stored = {"kind": "rows", "incarnation": self.incarnation, **into, **sampled, **thinned}
-        return json.dumps({**stored, **weighed})
+        listed = {} if self.kept is None else {KEPT: self.kept}
+        return json.dumps({**stored, **weighed, **listed})
 
     @classmethod
     def of(cls, entry: QueryEntry) -> RowParameters | None:
@@ -83,6 +88,7 @@ class RowParameters:
             None if sampling is None else JoinSampling.from_json(sampling),
             None if thinning is None else KeyThinning.from_json(thinning),
             stored.get(WEIGHT, 1.0),
+            stored.get(KEPT),
         )
 
 
@@ -101,7 +107,7 @@ def new_row_query(
     Raises:
       Unimplemented: an operator of the query is not in this version.
     """
-    plan = with_sampling(plan, parameters)
+    plan = with_parameters(plan, parameters)
     limits, incarnation = core.rows.limits, parameters.incarnation
     found = tables_in(core, plan)
     flow = _flow(core, name, plan, statistics, parameters, state)
@@ -188,8 +194,10 @@ def _inputs(core: EngineState, plan: StandingPlan, flow: RowFlow | ThinnedFlow) 
     return inputs
 
 
-def with_sampling(plan: StandingPlan, parameters: RowParameters) -> StandingPlan:
-    """Return the plan with the seed and the bytes of its sample of keys, if it has one."""
+def with_parameters(plan: StandingPlan, parameters: RowParameters) -> StandingPlan:
+    """Return the plan with its sample of keys, or with the length of its lists, if it has any."""
+    if parameters.kept is not None:
+        return with_lists(plan, parameters.kept)
     if parameters.sampling is None:
         return plan
     return with_seed(plan, parameters.sampling)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from shedder.archive.files.data_directory import (
     FORMAT_ROWS,
@@ -11,6 +12,7 @@ from shedder.archive.files.data_directory import (
     FORMAT_TABLE_CHANGES,
     FORMAT_TABLE_JOINS,
     FORMAT_VIEWS,
+    FORMAT_WAITS,
 )
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.statements.relational_select import RelationalSelect
@@ -29,7 +31,7 @@ from shedder.engine.dataflow.row_target import RowTarget
 from shedder.engine.dataflow.rows_bound import MEMORY_SHARE, has_bound
 from shedder.engine.dataflow.standing_plan import (
     StandingPlan,
-    lists_values,
+    listed_of,
     reads_previous,
     sampling_of,
 )
@@ -43,10 +45,11 @@ from shedder.engine.rebuild.row_query_factory import (
     new_writer,
     statistics_of,
     table_rows,
-    with_sampling,
+    with_parameters,
 )
 from shedder.engine.rebuild.row_query_past import WindowPast
 from shedder.engine.registration.explain_query import row_plan_facts
+from shedder.engine.registration.list_lengths import list_length
 from shedder.engine.registration.registration_wait import RegistrationWait
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored
 from shedder.errors import BudgetExceeded
@@ -82,6 +85,7 @@ class RowRegistrar:
         core = self._core
         parameters = self._parameters(f"{core.machine.random_bits(48):x}", select, target)
         plan = self._admitted(select, waits)
+        parameters = self._with_lists(parameters, plan)
         # Behind the records before it, so that little is left to read when the past is read.
         known = waits.run(lambda: statistics_of(core, plan))
         query = new_row_query(core, name, plan, known, parameters)
@@ -117,6 +121,7 @@ class RowRegistrar:
         core, waits = self._core, RegistrationWait(self._core, "")
         parameters = self._parameters("", select, None)
         plan = self._admitted(select, waits)
+        parameters = self._with_lists(parameters, plan)
         known = waits.run(lambda: statistics_of(core, plan, inputs_min=1))
         query = new_row_query(core, "", plan, known, parameters)
         facts = {"text": query.query.text, **relations_of(query), **row_plan_facts(query)}
@@ -133,7 +138,7 @@ class RowRegistrar:
     ) -> list[StateBytes]:
         """Return what each operator of a plan is expected to hold, kept rows last."""
         core = self._core
-        flow = new_flow(core, with_sampling(plan, parameters), known, None)
+        flow = new_flow(core, with_parameters(plan, parameters), known, None)
         kept = f"at most {core.rows.limits.output_bytes_max:,} bytes"
         return [*flow.estimated_bytes(known), kept]
 
@@ -178,6 +183,11 @@ class RowRegistrar:
             incarnation, target, JoinSampling(self._core.machine.random_bits(SEED_BITS), bytes_max)
         )
 
+    def _with_lists(self, parameters: RowParameters, plan: StandingPlan) -> RowParameters:
+        """Return parameters with the length of the lists of TOP over a window of rows."""
+        kept = list_length(plan.query.plan, self._core.rows.limits.query_bytes_max)
+        return replace(parameters, kept=kept)
+
     def _admitted(self, select: RelationalSelect, waits: RegistrationWait) -> StandingPlan:
         """Return the plan of a query that one more may be made of now."""
         if self._core.pressure.pressed:
@@ -206,13 +216,19 @@ class RowRegistrar:
         query.count_unmatched(query.frontier.as_of_us, Unmatched())
         query.check_size()
         core.rows.add(query, new_writer(core, query, target, begins=False))
-        sampling = sampling_of(query.query.plan)
+        sampling, listed = sampling_of(query.query.plan), listed_of(query.query.plan)
         sampled = None if sampling is None else JoinSampling(sampling.seed, sampling.bytes_max)
         state = core.rows.state(query.name, {})
         entry = QueryEntry(
             query.name,
             query.query.text,
-            parameters=RowParameters(query.incarnation, target, sampled, query.thinning).to_json(),
+            parameters=RowParameters(
+                query.incarnation,
+                target,
+                sampled,
+                query.thinning,
+                kept=None if listed is None else listed.kept,
+            ).to_json(),
             stream_id=query.stream_id,
             from_position=query.inputs[0].position if query.inputs else 0,
             created_us=core.clock_us(),
@@ -230,7 +246,9 @@ class RowRegistrar:
 
 def _format_of(query: RowQuery, target: RowTarget | None) -> int:
     """Return the format of a directory with a query: the least that can read its state."""
-    if query.thinning is not None or lists_values(query.query.plan):
+    if listed_of(query.query.plan) is not None:
+        return FORMAT_WAITS
+    if query.thinning is not None:
         return FORMAT_SHED_ROWS
     if sampling_of(query.query.plan) is not None:
         return FORMAT_SAMPLED_JOINS

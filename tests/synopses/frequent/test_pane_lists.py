@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from shedder.engine.registration.list_lengths import LIST_FACTOR
 from synopses.frequent.pane_lists import PaneList, PaneLists, listed_places
 from synopses.model.errors import BadParameter
 
 KEYS, ROWS, LENGTHS = 1647, 100_000, range(1, 11)
 PANES = (20, 100, 500)  # Tuples of a pane.
+EQUAL = {k: k for k in LENGTHS}
 
 
 def zipf(skew: float) -> np.ndarray:
@@ -20,13 +23,15 @@ def zipf(skew: float) -> np.ndarray:
     return rng.choice(KEYS, ROWS, p=share / share.sum())
 
 
-def lists_of(values: np.ndarray, size: int) -> dict[int, PaneLists]:
-    """Lists of each length over the window of all values."""
-    found = {k: PaneLists(len(values) // size) for k in LENGTHS}
+def lists_of(
+    values: np.ndarray, size: int, lengths: Mapping[int, int] = EQUAL
+) -> dict[int, PaneLists]:
+    """Lists over the window of all values, by k. lengths: of the lists."""
+    found = {k: PaneLists(len(values) // size) for k in lengths}
     for pane in values.reshape(-1, size):
         ids, counts = np.unique(pane, return_counts=True)
         for k, lists in found.items():
-            places, outside = listed_places(counts, k)
+            places, outside = listed_places(counts, lengths[k])
             lists.append(PaneList(ids[places], counts[places], outside))
     return found
 
@@ -60,6 +65,21 @@ def test_reported_values_are_frequent_and_few_frequent_ones_are_missing(skew, le
         assert np.mean(recalls or 1) >= 0.65
         counted.append(sums)
     assert (np.diff(counted, axis=0) <= 0).all()  # Longer panes count less of their tuples.
+
+
+@pytest.mark.parametrize("skew", [0.9, 1.1, 1.3])
+def test_lists_of_four_times_the_rows_miss_few_frequent_values(skew):
+    values = zipf(skew)
+    truth = np.bincount(values, minlength=KEYS)
+    for size in (100, 500):
+        lengths = {k: LIST_FACTOR * k for k in range(5, 11)}
+        for k, lists in lists_of(values, size, lengths).items():
+            top = lists.top(KEYS)
+            found = set(top.ids[top.low > lists.outside].tolist())
+            frequent = set(np.flatnonzero(truth > lists.outside).tolist())
+            assert found <= frequent
+            assert len(found) >= 0.65 * len(frequent), (k, size)
+            assert lists.top(k).guaranteed.mean() >= 0.6
 
 
 def test_guaranteed_values_are_the_most_frequent():

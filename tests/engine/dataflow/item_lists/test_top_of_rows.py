@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.archive.files.data_directory import FORMAT_SHED_ROWS, format_of
+from shedder.archive.files.data_directory import FORMAT_WAITS, format_of
 from shedder.cli.commands import run
 from shedder.cli.exit_codes import ExitCode
 from shedder.engine.engine import Engine
-from shedder.errors import BadQuery, TypeMismatch
+from shedder.errors import BadQuery, BudgetExceeded, TypeMismatch
 from tests.engine.killed import copy_killed
 from tests.engine.world import START_US
 from tests.seeds import seed
@@ -90,7 +90,7 @@ def test_answers_hold_the_truth_after_restarts_and_kills_and_in_the_cli(tmp_path
             assert (answer.confidence, answer.approximate) == (1.0, ("busiest_count",))
         shown = str(db.execute("EXPLAIN numbers").table.to_pylist())
         assert "TOP(s.k, 5) of [ROWS 2,000 SLIDE 100]" in shown
-        assert format_of(db.core.store.directory) == FORMAT_SHED_ROWS
+        assert format_of(db.core.store.directory) == FORMAT_WAITS
         copied = copy_killed(db, tmp_path / "killed")
     with Engine.open(tmp_path / "d") as db, Engine.open(copied) as other:
         for each in (db, other):
@@ -160,3 +160,31 @@ def test_queries_that_are_answered_once_and_views_refuse_it(tmp_path):
             db.execute(f"CREATE VIEW v AS {TEXTS['numbers']}")
         with pytest.raises(TypeMismatch, match="TOP alone may have a window"):
             db.register("q", "SELECT FREQUENT(k, 0.1) FROM s [ROWS 100 SLIDE 10]")
+
+
+def test_lists_are_longer_than_the_answer_where_there_is_room(tmp_path):
+    """The length is stored: another limit of bytes changes lists of new queries alone."""
+    text = "SELECT TOP(k, 5) AS t FROM s [ROWS 100000 SLIDE 125]"
+    with Engine.open(tmp_path / "d", row_query_bytes_max="1MiB") as db:
+        create(db)
+        db.register("few", text)
+    with Engine.open(tmp_path / "d") as db:
+        db.register("many", text)
+        shown = {
+            name: str(db.execute(f"EXPLAIN {name}").table.to_pylist()) for name in ("few", "many")
+        }
+        assert "list of 9 values per slide" in shown["few"]
+        assert "list of 20 values per slide" in shown["many"]
+        plan = str(db.execute(f"EXPLAIN CREATE QUERY q AS {text}").table.to_pylist())
+        assert "a list of 20 values per slide" in plan
+
+
+def test_lists_that_need_more_than_a_query_may_hold_are_refused(tmp_path):
+    with Engine.open(tmp_path / "d", row_query_bytes_max="1MiB") as db:
+        create(db)
+        refusal = "10,000 lists of up to 10 values in 1,680,000 bytes; a row query may hold 1,048,"
+        text = "SELECT TOP(k, 20) AS t FROM s [ROWS 100000 SLIDE 10]"
+        for statement in (f"CREATE QUERY q AS {text}", f"EXPLAIN CREATE QUERY q AS {text}"):
+            with pytest.raises(BudgetExceeded, match=refusal):
+                db.execute(statement)
+        db.register("q", text.replace("SLIDE 10]", "SLIDE 100]"))
