@@ -64,6 +64,7 @@ _CELL_MIN: Final = 0.4  # Of the half width.
 _CELL: Final = 0.3  # Of the distance from the correlation of the first rows.
 _NEAR: Final = 8.0  # Half widths: farther out a cell is half of its distance.
 _FIRST_MIN: Final = 2.0  # Distance of the end of the first cell, which begins at -1.
+_FIRST_END: Final = -17.0  # No first cell ends below this: much farther, tanh is -1.
 # Below 0, the next cell begins at this part of c, until a last one that ends at 0.
 _SHRINK: Final = 0.75
 _LAST: Final = -0.05
@@ -329,7 +330,7 @@ def _over_c(
     low, least = between
     while low < least:
         if low == -1.0:
-            place = middle - max(_NEAR * half, _FIRST_MIN)
+            place = max(middle - max(_NEAR * half, _FIRST_MIN), _FIRST_END)
         else:
             away = abs(math.atanh(low) - middle)
             width = max(_CELL_MIN * half, (_CELL if away < _NEAR * half else 0.5) * away)
@@ -337,6 +338,8 @@ def _over_c(
         high = math.tanh(place)
         if low < 0.0:
             high = min(high, 0.0 if low > _LAST else _SHRINK * low)
+        if not high > low:  # A cell too narrow for doubles: all below it is ruled out.
+            return low
         kappa = _kappa(cell, low)
         if not bet_on_saddle(rows, table, high, kappa):
             return _crossing(rows, first, table, kappa, (low, min(high, least)))
@@ -354,6 +357,8 @@ def _crossing(
         return high
     while high - low > _PRECISE * max(first.half, abs(first.correlation - high)):
         middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
         if makes_rich(rows, table, middle, kappa):
             low = middle
         else:

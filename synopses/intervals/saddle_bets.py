@@ -36,6 +36,7 @@ _ROOM_MIN: Final = 1e-9  # Of the size of W: what a factor may lose; rounding co
 # Part of a pair at the least W that is added to the spread of the rows seen, as in learned_bets.py.
 _UNSEEN: Final = 0.03
 _FLAT: Final = 1e-24  # A variance below this part of the squared range is rounding.
+_ROUNDING: Final = 1e-12  # Likewise below this part of the mean square that it is computed from.
 _TERMS: Final = 6  # Of W: x^2, y^2, x y, x, y and 1.
 
 Floats = NDArray[np.float64]
@@ -174,8 +175,10 @@ def spreads_before(rows: PairRows, block: int) -> tuple[float, float]:
     for column in range(2):
         mean = (rows.certain[3 + column, 5] + each * sums[3 + column, 5]) / count
         square = (rows.box[column, 1] - rows.box[column, 0]) ** 2
-        variance = (rows.certain[column, 5] + each * sums[column, 5]) / count - mean * mean
-        found[column] = variance if variance > _FLAT * square else 0.25 * square / len(rows.x)
+        mean_square = (rows.certain[column, 5] + each * sums[column, 5]) / count
+        variance = mean_square - mean * mean
+        least = max(_FLAT * square, _ROUNDING * mean_square)
+        found[column] = variance if variance > least else 0.25 * square / len(rows.x)
     return math.sqrt(found[0]), math.sqrt(found[1])
 
 

@@ -127,6 +127,19 @@ def test_bounds_beside_certain_pairs_hold(name: str, kept: str) -> None:
         assert held.sum() >= gate(TRIALS, confidence), (confidence, held.mean())
 
 
+def test_bets_end_where_the_first_rows_are_equal() -> None:
+    """Rounding of equal rows was taken for a spread: a cell of c ended where it began, at -1."""
+    x = np.full(1_000, -0.5)
+    x[368] = 0.5
+    ends = (-0.5, 0.5)
+    pairs = SampledPairs.by_group(
+        x, x, ids=None, groups=1, population=20_000, read=1_000, ranges=(ends, ends),
+        shuffle_seed=875136727672280785,
+    )  # fmt: skip
+    low, high, _ = bounded_correlation(pairs, parts=np.full((1, 2), np.nan), confidence=0.9925)
+    assert (low <= 1.0 <= high).all()
+
+
 def test_certain_pairs_narrow_a_long_tail() -> None:
     x, y = columns()["lognormal"]
     everything = np.ones(SIZE, np.bool_)
