@@ -172,9 +172,9 @@ def test_a_query_reads_no_relation_and_no_file_of_the_last_one(worker, tmp_path)
 def test_each_database_has_the_limits_of_the_worker(worker, tmp_path):
     """The first one was opened before the fork, the others by the process."""
     names = "memory_limit", "threads", "async_threads", "max_temp_directory_size", "TimeZone"
-    told = ", ".join(f"current_setting('{name}') AS {name}" for name in names)
+    messages = ", ".join(f"current_setting('{name}') AS {name}" for name in names)
     for files in ([], [run_file(tmp_path, rows(1), "0-1.parquet")], []):
-        [row] = worker.query(f"SELECT {told}", [stream(files)]).to_pylist()
+        [row] = worker.query(f"SELECT {messages}", [stream(files)]).to_pylist()
         assert row == {
             "memory_limit": "90.0 MiB",
             "threads": 1,
