@@ -104,7 +104,7 @@ simulate-long: venv  ## 200 random worlds of a minute each, in 20 minutes of a c
 
 coverage: venv  ## the full grids of interval coverage; writes docs/coverage*.md
 	@$(BIN)/python -m tests.synopses.coverage_grid
-	@$(BIN)/python -m tests.engine.progressive_coverage > docs/coverage_progressive.md
+	@$(BIN)/python -m tests.engine.progressive_coverage
 	@$(BIN)/python -m tests.engine.thinned_coverage_grid
 	@$(BIN)/python -m tests.engine.shown_rows_grid
 

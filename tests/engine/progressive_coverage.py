@@ -3,16 +3,21 @@
 A trial deals a population into blocks afresh, reads a pilot and then what the target needs, and
 asks whether the interval at which it stopped holds the truth. Trials that end in reading all of it
 are counted apart: those answers are exact. The target is what a fixed tenth of the tuples reaches,
-so that reading stops on the way.
+so that reading stops on the way. All cells take half an hour of a core, on as many processes as
+there are cores. Cells are kept as they come (kept_rows.py), so a run that was ended goes on.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
@@ -23,6 +28,7 @@ from tests.archive.dealt import DealtRuns
 from tests.engine.scanning import scan_of
 from tests.queries.all_outputs import population
 from tests.queries.asking import SCHEMA, ask, truth
+from tests.synopses.kept_rows import FILE, KeptRows
 
 PAGE = """# Coverage of answers that read until they are narrow enough
 
@@ -33,6 +39,11 @@ which reading stopped holds the truth. Trials that end in reading everything are
 counted. Targets are what a fixed tenth of the tuples reaches, so that reading stops on the way;
 where a heavy tail lets no part of so few tuples tell anything, it does not stop.
 """
+REPORT: Final = Path(__file__).parents[2] / "docs" / "coverage_progressive.md"
+_HEAD: Final = (
+    "| aggregate | distribution | stopped on the way | share read | held |",
+    "|---|---|---:|---:|---:|",
+)
 SIZE, RUNS, BLOCKS, HALVINGS = 24_000, (9_000, 8_000, 6_000), 48, 3
 CONFIDENCE = 0.95
 DRAWN = ("uniform", "normal", "zipf", "lognormal-2", "constant", "adversarial")
@@ -122,21 +133,41 @@ def _try(
         found.held += estimate.low - slack <= known[row.get("domain")] <= estimate.high + slack
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Print a line per cell: aggregate, distribution, trials, coverage."""
-    trials = int(arguments[0]) if arguments else 2_000
-    wanted = arguments[1].split(",") if len(arguments) > 1 else list(AGGREGATES)
-    print(PAGE.format(trials=trials))
-    print("| aggregate | distribution | stopped on the way | share read | held |")
-    print("|---|---|---:|---:|---:|")
-    cells = [(aggregate, distribution) for aggregate in wanted for distribution in DRAWN]
+def _row(cell: Future[Stopped] | None) -> list[float]:
+    assert cell, "a cell that is not kept is measured"
+    found = cell.result()
+    return [found.trials, found.partly, found.claimed, found.held, found.share]
+
+
+def _line(aggregate: str, distribution: str, row: Sequence[float]) -> str:
+    trials, partly, claimed, held = (int(each) for each in row[:4])
+    found = Stopped(aggregate, distribution, trials, partly, claimed, held, row[4])
+    stopped = f"{partly:,} of {trials:,}"
+    share = f"{found.coverage:.4f}" if claimed else ""
+    return f"| {aggregate} | {distribution} | {stopped} | {found.share:.3f} | {share} |"
+
+
+def main() -> None:
+    """Measure, and write a line per cell: aggregate, distribution, trials, coverage."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=2_000)
+    parser.add_argument("--aggregate", action="append", choices=AGGREGATES, help="default: all")
+    parser.add_argument("--report", type=Path, default=REPORT)
+    options = parser.parse_args()
+    lines = [PAGE.format(trials=options.trials), *_HEAD]
+    kept, table = KeptRows(FILE), f"stopped, {options.trials:,} trials"
+    cells = list(product(options.aggregate or AGGREGATES, DRAWN))
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        for cell in pool.map(measured, *zip(*cells, strict=True), [trials] * len(cells)):
-            partly = f"{cell.partly:,} of {cell.trials:,}"
-            held = "" if not cell.claimed else f"{cell.coverage:.4f}"
-            of = f"{cell.aggregate} | {cell.distribution}"
-            print(f"| {of} | {partly} | {cell.share:.3f} | {held} |", flush=True)
+        measuring = {
+            cell: pool.submit(measured, *cell, options.trials)
+            for cell in cells
+            if not kept.holds(table, ", ".join(cell))
+        }
+        for cell in cells:
+            row = kept.row(table, ", ".join(cell), partial(_row, measuring.get(cell)))
+            lines.append(_line(*cell, row))
+    options.report.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

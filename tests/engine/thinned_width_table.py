@@ -6,6 +6,7 @@ Measured through queries that read rows, not through strata that were put togeth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -22,6 +23,7 @@ from tests.engine.window_state.take_all_world import (
     schema,
     thinned_to,
 )
+from tests.synopses.kept_rows import KeptRows
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
@@ -69,17 +71,23 @@ def widths(draw: Draw, world: str, trials: int, *, take_all: bool) -> dict[str, 
     return {name: median(each) for name, each in found.items()}
 
 
-def section(columns: Mapping[str, Draw], trials: int) -> str:
+def _row(draw: Draw, trials: int) -> list[float]:
+    """Widths without and with take-all rows, by world and aggregate."""
+    row = []
+    for world in WORLDS:
+        pair = [widths(draw, world, trials, take_all=each) for each in (False, True)]
+        row += [found[name] for name in AGGREGATES for found in pair]
+    return row
+
+
+def section(columns: Mapping[str, Draw], trials: int, kept: KeptRows) -> str:
     """The table with its preface."""
     heads = [f"{world}: {name} without | with" for world in WORLDS for name in AGGREGATES]
     lines = ["", *_PREFACE.split("\n"), "", "| column | " + " | ".join(heads) + " |"]
     lines.append("|---" * (1 + 2 * len(heads)) + "|")
     rows: dict[str, list[float]] = {}
     for column, draw in columns.items():
-        rows[column] = []
-        for world in WORLDS:
-            pair = [widths(draw, world, trials, take_all=each) for each in (False, True)]
-            rows[column] += [found[name] for name in AGGREGATES for found in pair]
+        rows[column] = kept.row("take-all rows", column, partial(_row, draw, trials))
     rows["median over columns"] = [median(each) for each in zip(*rows.values(), strict=True)]
     for column, each in rows.items():
         lines.append(f"| {column} | " + " | ".join(f"{width:,.2f}" for width in each) + " |")

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import track
 
 from tests.synopses.coverage import ALL_CONFIDENCES, METHODS, Outcome, full_grid, measure
+from tests.synopses.kept_rows import FILE, KeptRows
 from tests.synopses.sketch_coverage import SketchOutcome, measure_sketch, sketch_cells
 from tests.synopses.width_table import section as widths
 from tests.truth import DISTRIBUTIONS, gate
@@ -227,7 +228,9 @@ def main() -> int:
     ]
     page = report(outcomes, size=options.population, trials=options.trials)
     options.report.parent.mkdir(exist_ok=True)
-    options.report.write_text(page + widths() + sketch_report(sketches), encoding="utf-8")
+    options.report.write_text(
+        page + widths(KeptRows(FILE)) + sketch_report(sketches), encoding="utf-8"
+    )
     bad = failures(outcomes) + sketch_failures(sketches)
     console.print("\n".join(bad) if bad else f"all {len(outcomes):,} cells held")
     return 1 if bad else 0

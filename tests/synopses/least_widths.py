@@ -6,6 +6,7 @@ Nothing that is bounded here calls the intervals. Probabilities are of SciPy's l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from synopses.intervals.quantiles import rank_bounds
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.sampled_pairs import CertainPairs, SampledPairs
 from synopses.intervals.variance import sampled_variance
+from tests.synopses.kept_rows import KeptRows
 from tests.synopses.least_correlation import Pairs, least_half
 
 Values = NDArray[np.float64]
@@ -230,7 +232,19 @@ def variances(size: int, read: int, trials: int) -> tuple[float, float]:
     return float(np.mean(halves)), least_variance(size, read) * (high - low) ** 2
 
 
-def section(columns: Mapping[str, Draw], trials: int = 20) -> str:
+def _row(draw: Draw, trials: int) -> list[float]:
+    """Of each size: the certified share, ideal, least and ours; then least and ours of others."""
+    row = []
+    for size, read in _CORR_SIZES:
+        one = correlations(draw, size, read, trials)
+        row += [one.certified, one.ideal, one.least, one.ours]
+    for size, read in SIZES:
+        one = correlations(draw, size, read, trials, kept=_KEPT[read])
+        row += [one.least, one.ours]
+    return row
+
+
+def section(columns: Mapping[str, Draw], kept: KeptRows, trials: int = 20) -> str:
     """The tables with their preface."""
     lines = ["", *_PREFACE.split("\n"), ""]
     lines += [
@@ -247,15 +261,10 @@ def section(columns: Mapping[str, Draw], trials: int = 20) -> str:
     heads += [f"{read:,} of {size:,}, extreme rows: least | ours" for size, read in SIZES]
     lines += ["", "| CORR | " + " | ".join(heads) + " |", "|---" * 17 + "|"]
     for name, draw in columns.items():
-        cells = [name]
-        for size, read in _CORR_SIZES:
-            one = correlations(draw, size, read, trials)
-            cells += [f"{one.certified:.2f}", f"{one.ideal:.3f}"]
-            cells += [f"{one.least:.3f}", f"{one.ours:.3f}"]
-        for size, read in SIZES:
-            one = correlations(draw, size, read, trials, kept=_KEPT[read])
-            cells += [f"{one.least:.3f}", f"{one.ours:.3f}"]
-        lines.append("| " + " | ".join(cells) + " |")
+        row = kept.row("correlations", name, partial(_row, draw, trials))
+        digits = [2, 3, 3, 3] * len(_CORR_SIZES) + [3, 3] * len(SIZES)
+        cells = [f"{each:.{many}f}" for each, many in zip(row, digits, strict=True)]
+        lines.append("| " + " | ".join((name, *cells)) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@ that is read at 1/2 for known: what holds there holds for less knowledge.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from synopses.intervals.normal import rho_max
 from synopses.strata.pair_stratum import PairSquares, PairStratum
 from synopses.strata.stratified_pairs import certified_correlation
+from tests.synopses.kept_rows import KeptRows
 from tests.synopses.least_correlation import Pairs, least_half
 
 Values = NDArray[np.float64]
@@ -141,18 +143,22 @@ def _read(
     )
 
 
-def section(columns: Mapping[str, Draw], trials: int = 40) -> str:
+def _row(draw: Draw, trials: int) -> list[float]:
+    """Of each level: the certified share, ideal, least and ours."""
+    found = [correlations(draw, levels, trials) for levels in LEVELS.values()]
+    return [width for one in found for width in (one.certified, one.ideal, one.least, one.ours)]
+
+
+def section(columns: Mapping[str, Draw], kept: KeptRows, trials: int = 40) -> str:
     """The table with its preface."""
     heads = [f"{name}: certified | ideal | least | ours" for name in LEVELS]
     lines = ["", *_PREFACE.split("\n"), ""]
     lines += ["| CORR, thinned | " + " | ".join(heads) + " |", "|---" * 9 + "|"]
     for name, draw in columns.items():
-        cells = [name]
-        for levels in LEVELS.values():
-            one = correlations(draw, levels, trials)
-            cells += [f"{one.certified:.2f}"]
-            cells += [f"{width:.3f}" for width in (one.ideal, one.least, one.ours)]
-        lines.append("| " + " | ".join(cells) + " |")
+        row = kept.row("thinned correlations", name, partial(_row, draw, trials))
+        digits = [2, 3, 3, 3] * len(LEVELS)
+        cells = [f"{each:.{many}f}" for each, many in zip(row, digits, strict=True)]
+        lines.append("| " + " | ".join((name, *cells)) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -17,6 +18,7 @@ from synopses.intervals.variance import sampled_variance
 from synopses.strata.stratified import stratified_mean, stratified_sum
 from synopses.strata.stratified_variance import stratified_variance
 from synopses.strata.stratum import SquareMoments, Stratum
+from tests.synopses.kept_rows import KeptRows
 
 Values = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -230,13 +232,18 @@ def _widths_of(
     return thinned(draw, rng), mixed(draw, rng)
 
 
-def table(columns: Mapping[str, Draw], trials: int) -> list[str]:
+def _row(draw: Draw, trials: int) -> list[float]:
+    ours, others = measured(draw, trials)
+    return [*ours, *others]
+
+
+def table(columns: Mapping[str, Draw], trials: int, kept: KeptRows) -> list[str]:
     """The lines of the tables: of variances, then of sums and averages of thinned panes."""
     rows, others = {}, {}
     for name, draw in columns.items():
-        (all_of_it, its_range, group, group_range, level, levels), others[name] = measured(
-            draw, trials
-        )
+        found = kept.row("variances", name, partial(_row, draw, trials))
+        all_of_it, its_range, group, group_range, level, levels = found[:6]
+        others[name] = found[6:]
         before = BEFORE[name]
         sampled = before[0], all_of_it, its_range, before[1], group, group_range
         rows[name] = [*sampled, before[2], level, before[3], levels]

@@ -1,12 +1,14 @@
 """Widths of sums, averages and variances beside the ideal: `python -m tests.synopses.width_table`.
 
-Writes the section of docs/coverage.md again, which `coverage_grid` writes with the rest.
+Writes the section of docs/coverage.md again, which `coverage_grid` writes with the rest. It takes
+four minutes of a core. Rows are kept as they come (kept_rows.py), so a run that was ended goes on.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -28,6 +30,7 @@ from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_variance
 from tests.engine.one_time_queries.output_widths import section as whole_answers
 from tests.engine.thinned_width_table import section as take_all_rows
+from tests.synopses.kept_rows import FILE, KeptRows
 from tests.synopses.least_widths import section as least_widths
 from tests.synopses.thinned_correlations import section as thinned_correlations
 from tests.synopses.variance_widths import table as variances
@@ -140,7 +143,7 @@ def measured(name: str, trials: int) -> tuple[float, float, float, float, float]
     return median(whole), median(floors[0]), median(sums), median(means), median(floors[1])
 
 
-def section(trials: int = _TRIALS) -> str:
+def section(kept: KeptRows, trials: int = _TRIALS) -> str:
     """The section of the page."""
     lines = [
         "",
@@ -156,22 +159,24 @@ def section(trials: int = _TRIALS) -> str:
     ]
     rows = []
     for name in COLUMNS:
-        whole, floor, sums, means, group_floor = measured(name, trials)
+        whole, floor, sums, means, group_floor = kept.row(
+            "sums, averages", name, partial(measured, name, trials)
+        )
         before = BEFORE[name]
         rows.append((before[0], whole, floor, before[1], sums, before[2], means, group_floor))
         lines.append(_row(name, rows[-1]))
     lines.append(_row("median over columns", [median(each) for each in zip(*rows, strict=True)]))
-    lines += variances(COLUMNS, trials)
-    first = "\n".join(lines) + "\n" + _extremes_section(trials)
-    tables = take_all_rows(COLUMNS, trials) + whole_answers(COLUMNS)
-    return first + tables + least_widths(COLUMNS) + thinned_correlations(COLUMNS)
+    lines += variances(COLUMNS, trials, kept)
+    first = "\n".join(lines) + "\n" + _extremes_section(trials, kept)
+    tables = take_all_rows(COLUMNS, trials, kept) + whole_answers(COLUMNS, kept)
+    return first + tables + least_widths(COLUMNS, kept) + thinned_correlations(COLUMNS, kept)
 
 
-def _extremes_section(trials: int) -> str:
+def _extremes_section(trials: int, kept: KeptRows) -> str:
     lines = ["", *_EXTREMES_PREFACE.split("\n"), "", _EXTREMES_HEAD, "|---" * 9 + "|"]
     rows = []
     for name in COLUMNS:
-        rows.append(with_extremes(name, trials))
+        rows.append(kept.row("extreme rows", name, partial(with_extremes, name, trials)))
         lines.append(_row(name, rows[-1]))
     lines.append(_row("median over columns", [median(each) for each in zip(*rows, strict=True)]))
     return "\n".join(lines) + "\n"
@@ -283,7 +288,7 @@ def main() -> None:
     page = PAGE.read_text(encoding="utf-8")
     start, end = page.find("\n" + TITLE), page.index(_NEXT)
     first = page[: start if start >= 0 else end]
-    PAGE.write_text(first + section() + page[end:], encoding="utf-8")
+    PAGE.write_text(first + section(KeptRows(FILE)) + page[end:], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import isnan, nan
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -15,13 +17,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from shedder.engine.engine import Engine
 from shedder.queries.answers.answer import Answer
 from shedder.settings import Settings
 from tests.engine.shown_rows import Seeded
+from tests.synopses.kept_rows import KeptRows
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -233,10 +234,21 @@ def _batches(
         yield table.slice(first, _BATCH_ROWS)
 
 
+def _medians(db: Engine, machine: Seeded, draw: Draw, source: Source, trials: int) -> list[float]:
+    """Medians of `widths` over trials, by output; NaN: there is no ideal width."""
+    answers = [widths(db, machine, draw, source, at) for at in range(trials)]
+    there = ([one[output] for one in answers if output in one] for output in OUTPUTS)
+    return [median(each) if each else nan for each in there]
+
+
 def measured(
-    columns: Mapping[str, Draw], trials: int, names: Iterable[str] = tuple(SOURCES)
+    columns: Mapping[str, Draw],
+    trials: int,
+    names: Iterable[str] = tuple(SOURCES),
+    kept: KeptRows | None = None,
 ) -> dict[tuple[str, str], float]:
     """The median over columns of their medians over trials, by source and output."""
+    rows = kept or KeptRows()
     found: dict[tuple[str, str], float] = {}
     for name in names:
         source = SOURCES[name]
@@ -247,18 +259,18 @@ def measured(
             TemporaryDirectory() as directory,
             Engine.open(Path(directory), settings, machine=machine) as db,
         ):
-            for column in track(columns, name, console=Console(stderr=True)):
-                answers = [widths(db, machine, columns[column], source, at) for at in range(trials)]
-                for output, some in each.items():
-                    there = [one[output] for one in answers if output in one]
-                    some.extend([median(there)] if there else [])
+            for column, draw in columns.items():
+                measure = partial(_medians, db, machine, draw, source, trials)
+                row = rows.row(f"whole answers, {name}", column, measure)
+                for some, width in zip(each.values(), row, strict=True):
+                    some.extend([] if isnan(width) else [width])
         found.update({(name, output): median(some) for output, some in each.items()})
     return found
 
 
-def section(columns: Mapping[str, Draw], trials: int = TRIALS) -> str:
+def section(columns: Mapping[str, Draw], kept: KeptRows, trials: int = TRIALS) -> str:
     """The table with its preface."""
-    found = measured(columns, trials)
+    found = measured(columns, trials, kept=kept)
     heads = [f"{name}: before | wanted | now" for name in SOURCES]
     lines = ["", *_PREFACE.format(trials=trials).split("\n"), ""]
     lines += ["| output | " + " | ".join(heads) + " |", "|---" * (1 + 3 * len(heads)) + "|"]
