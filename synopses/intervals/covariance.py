@@ -82,6 +82,9 @@ def sampled_correlation(
     exact = pairs.first.complete
     normal = certified_correlation(pairs, confidence=confidence)
     low, high = normal.low, normal.high
+    if certain is not None:  # A normal end knows nothing of these pairs; bets for both ends do.
+        aside = ~normal.holds & (np.diff(certain.starts) > 0)
+        low, high = np.where(aside, np.nan, low), np.where(aside, np.nan, high)
     wanted = np.isnan(np.stack([low, high], axis=1)) & ~exact[:, None]
     if wanted.any():
         left = np.where(wanted.all(axis=1), np.nan, 1.0 - normal.share)
