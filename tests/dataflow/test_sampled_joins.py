@@ -185,7 +185,7 @@ def test_groups_that_read_several_streams_are_refused():
 
 @pytest.mark.parametrize("side", ["a", "b"])
 def test_groups_by_a_column_of_the_key_have_intervals_that_hold_in_any_steps(side):
-    of = tuples(f"labels {side}", 100_000, 7_000)
+    of = tuples(f"labels {side}", 100_000, 12_000)
     listed = f"{side}.w AS g, COUNT(*) AS n, SUM(a.v) AS s, AVG(b.v) AS m"
     text = f"{TEXT.replace('COUNT(*) AS n', listed).format(CONDITIONS[0])} GROUP BY {side}.w"
     steps, resizes = range(100, 1_500, 100), [(331, 12 * NARROW), (601, 14 * NARROW)]

@@ -8,7 +8,7 @@ that has not what the record says.
 
 from __future__ import annotations
 
-from shedder.archive.files.data_directory import FORMAT_ALTERED, FORMAT_VERSION
+from shedder.archive.files.data_directory import FORMAT_ALTERED, FORMAT_FOREIGN_KEYS
 from shedder.archive.log.records import RecordType
 from shedder.archive.log.setting_changes import (
     Alteration,
@@ -30,7 +30,7 @@ def alter(core: EngineState, alteration: Alteration) -> None:
       DiskFull, StorageFailed, Draining: nothing has changed.
     """
     has_limit = isinstance(alteration, RowLimitAltered)
-    core.store.allow(FORMAT_VERSION if has_limit else FORMAT_ALTERED)
+    core.store.allow(FORMAT_FOREIGN_KEYS if has_limit else FORMAT_ALTERED)
     parts = alteration_to_parts(alteration, core.clock_us())
     core.log_queue.write(RecordType.ALTERED, parts, alteration, urgent=True)
 

@@ -6,7 +6,7 @@ import json
 
 import structlog
 
-from shedder.archive.files.data_directory import FORMAT_VERSION
+from shedder.archive.files.data_directory import FORMAT_FOREIGN_KEYS
 from shedder.engine.dataflow.join_sizes import SAMPLING, JoinSampling
 from shedder.engine.dataflow.thinning_levels import THINNING, KeyThinning
 from shedder.engine.engine_state import EngineState
@@ -57,7 +57,7 @@ class StoredLevels:
     def put_sizes(self, sampling: JoinSampling) -> bool:
         """Store the sizes of a sampled join, as `put`."""
         if self._core.is_recovered:
-            self._core.store.allow(FORMAT_VERSION)
+            self._core.store.allow(FORMAT_FOREIGN_KEYS)
         is_stored = self._put(SAMPLING, sampling.to_json())
         if is_stored:
             _log.info("sampled_join_resized", query=self._name, bytes=sampling.resizes[-1][1])

@@ -63,7 +63,7 @@ def run(flow: ThinnedFlow, tuples: dict[str, np.ndarray], bytes_max: int) -> Non
             keys = tuples[alias]
             rows = np.array_split(np.arange(len(keys)), STEPS)[step]
             columns = {"ts": pa.array(rows, pa.timestamp("us")), "k": keys[rows], "v": rows}
-            flow.push(alias, pa.RecordBatch.from_pydict(columns), rows, None)
+            flow.push(alias, pa.RecordBatch.from_pydict(columns), rows)
         end_us = (step + 1) * max(map(len, tuples.values())) // STEPS
         flow.advance(dict.fromkeys(flow.sources, end_us))
         if flow.size_bytes > bytes_max:
