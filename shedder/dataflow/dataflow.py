@@ -250,14 +250,8 @@ class Dataflow:
         Raises:
           BudgetExceeded: the state needs more than `state_bytes_max`.
         """
-        for alias, watermark_us in watermarks.items():
-            before_us = self._watermarks.get(alias, watermark_us)
-            self._watermarks[alias] = max(before_us, watermark_us)
-            self.source_graph.close(alias, self._watermarks[alias])
-        if len(self._watermarks) < len(self.sources):
-            return ChangeBatch.empty(self.schema)
-        as_of_us = min(self._watermarks.values())
-        if self.as_of_us is not None and as_of_us <= self.as_of_us:
+        as_of_us = self._raised(watermarks)
+        if as_of_us is None:
             return ChangeBatch.empty(self.schema)
         sources = {it: self._released(it, of, as_of_us) for it, of in self._waiting.items()}
         self.source_graph.release(as_of_us)
@@ -265,6 +259,30 @@ class Dataflow:
         self.source_graph.end_step(as_of_us)
         self._check_size()
         return changes
+
+    def filter_ahead(self, watermarks: Mapping[str, int]) -> None:
+        """Raise watermarks, by alias, and evaluate the filters of streams; the step comes later.
+
+        No step goes on.
+
+        Raises:
+          BudgetExceeded: the state needs more than `state_bytes_max`.
+        """
+        as_of_us = self._raised(watermarks)
+        if as_of_us is not None:
+            self.source_graph.filter_ahead(as_of_us)
+            self._check_size()
+
+    def _raised(self, watermarks: Mapping[str, int]) -> int | None:
+        """Raise watermarks; return the least of all, or None: no step has more than the last."""
+        for alias, watermark_us in watermarks.items():
+            before_us = self._watermarks.get(alias, watermark_us)
+            self._watermarks[alias] = max(before_us, watermark_us)
+            self.source_graph.close(alias, self._watermarks[alias])
+        if len(self._watermarks) < len(self.sources):
+            return None
+        as_of_us = min(self._watermarks.values())
+        return as_of_us if self.as_of_us is None or as_of_us > self.as_of_us else None
 
     def least_place(self, alias: str) -> int | None:
         """Return the least place of the tuples of a stream that wait, or that ROWS windows hold.

@@ -14,6 +14,7 @@ from shedder.engine.dataflow.long_steps import StepThread
 from shedder.engine.dataflow.row_limits import RowLimits
 from shedder.engine.dataflow.row_queries import StandingRowQueries
 from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.dataflow.scheduling.row_schedule import RowSchedule
 from shedder.engine.ingest.drop_policy import DropPolicy
 from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
 from shedder.engine.ingest.stream_intake import Intake
@@ -103,14 +104,16 @@ class EngineState:
                 names_max=settings.producers_max,
             )
         )
+        limits = RowLimits(
+            query_bytes_max=settings.row_query_bytes_max,
+            output_bytes_max=settings.row_output_bytes_max,
+            all_bytes_max=settings.memory_bytes // ROWS_SHARE,
+            read_bytes_max=2 * settings.row_output_bytes_max,
+        )
         self.rows = StandingRowQueries(
-            RowLimits(
-                query_bytes_max=settings.row_query_bytes_max,
-                output_bytes_max=settings.row_output_bytes_max,
-                all_bytes_max=settings.memory_bytes // ROWS_SHARE,
-                read_bytes_max=2 * settings.row_output_bytes_max,
-            ),
+            limits,
             StepThread(machine.pool("shedder-steps"), self.executor.post),
+            RowSchedule(limits, cpu_ns=machine.cpu_ns, monotonic_s=machine.monotonic_s),
         )
         self.synopsis_bytes_set: int | None = None
         self.row_query_bytes_set: int | None = None

@@ -24,6 +24,7 @@ from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.controls.budget_controls import BudgetControls
 from shedder.engine.controls.file_controls import FileControls
 from shedder.engine.controls.quota_controls import QuotaControls
+from shedder.engine.controls.scheduling_controls import SchedulingControls
 from shedder.engine.controls.stream_definitions import StreamDefinitions
 from shedder.engine.controls.table_controls import TableControls
 from shedder.engine.controls.table_pushes import TablePushes
@@ -122,6 +123,7 @@ def build(
         files=FileControls(core, lifetime, ddl, relayouts, indexer),
         thinning=ThinningControls(core, lifetime, ddl),
         budgets=budgets,
+        scheduling=SchedulingControls(core, lifetime),
         quotas=QuotaControls(core, lifetime, ddl, sharing, budgets, overload),
     )
 

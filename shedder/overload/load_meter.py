@@ -51,6 +51,7 @@ class Meter:
         self._queue: deque[_Waiting] = deque()
         self._queue_tuples = 0
         self._queue_bytes = 0
+        self._held_bytes = 0
         self._drained = True  # The queue was empty at some time of this tick.
         self._came = self._came_bytes = self._refused_bytes = self._dropped = 0
         self._working_since: int | None = None
@@ -73,8 +74,8 @@ class Meter:
 
     @property
     def queue_bytes(self) -> int:
-        """Durable and not applied yet."""
-        return self._queue_bytes
+        """Durable and not applied yet, or read and in the queues of operators."""
+        return self._queue_bytes + self._held_bytes
 
     @property
     def age_ms(self) -> float:
@@ -186,6 +187,11 @@ class Meter:
             self._answers_ns += cpu_ns
             self._answers_ever_ns += cpu_ns
 
+    def hold(self, size_bytes: int) -> None:
+        """So many bytes of what was read wait in the queues of operators now."""
+        with self._lock:
+            self._held_bytes = size_bytes
+
     def done(self) -> None:
         """What became durable together has all been applied."""
         with self._lock:
@@ -215,7 +221,7 @@ class Meter:
                 ),
                 dropped_per_s=_mean(last.dropped_per_s, self._dropped / elapsed_s),
                 queue_tuples=self._queue_tuples,
-                queue_bytes=self._queue_bytes,
+                queue_bytes=self._queue_bytes + self._held_bytes,
                 age_ms=(now - self._queue[0].since_ns) / 1e6 if self._queue else 0.0,
                 overhead_ns_per_tuple=self._overhead(),
                 answers_share=_mean(

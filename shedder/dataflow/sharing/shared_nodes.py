@@ -34,6 +34,7 @@ class SharedNode:
     subplan: that its rows are; None: it is a part of an operator of the plan.
     sources: of the subplan, left to right.
     readers: get its changes. graphs: read it at any depth.
+    has_queue: it is evaluated before the steps of its graphs, and its changes wait in their queues.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class SharedNode:
         source: SharedSource | None,
         as_of_us: int | None,
         clock_ns: Callable[[], int],
+        has_queue: bool = False,
     ) -> None:
         """as_of_us: up to which the operator was evaluated before; None: it was not."""
         self.node = node
@@ -57,6 +59,7 @@ class SharedNode:
         self.source = source
         self.readers: list[SharedReader] = []
         self.graphs: set[object] = set()
+        self.has_queue = has_queue or source is not None
         self._clock_ns = clock_ns
         self._once = EvaluatedOnce(as_of_us)
         self._operator_bytes = 0 if node.operator is None else node.operator.size_bytes
@@ -78,6 +81,15 @@ class SharedNode:
     def is_shared(self) -> bool:
         """Return whether several graphs read it now."""
         return len(self.graphs) > 1
+
+    def evaluate_ahead(self) -> None:
+        """Be evaluated before the steps of its graphs from now on."""
+        self.has_queue = True
+
+    @property
+    def goes_ahead(self) -> bool:
+        """Return whether a step begins with it, before operators that one graph alone reads."""
+        return self.is_shared or self.has_queue
 
     def below(self) -> Iterator[SharedNode]:
         """The nodes below it, and itself."""
@@ -176,6 +188,7 @@ class SharedNode:
             source=None if self.source is None else sources[id(self.source)],
             as_of_us=self.as_of_us,
             clock_ns=self._clock_ns,
+            has_queue=self.has_queue,
         )
 
 

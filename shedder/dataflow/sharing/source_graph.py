@@ -173,12 +173,43 @@ class SourceGraph:
         graphs evaluate what is shared.
         """
         for each in self.shared_nodes:
-            if each.is_shared or each.source is not None:
+            if each.goes_ahead:
                 finished(each.advance(as_of_us))
         alone = (each for each in self.shared_nodes if not each.is_shared)
         for reader in (*self._readers(), *(it for each in alone for it in each.inputs)):
-            if reader.shared.is_shared or reader.shared.source is not None:
+            if reader.shared.goes_ahead:
                 reader.prepare(as_of_us)
+
+    def queue_filters(self) -> bool:
+        """Have a queue behind each filter of a stream, and return whether there is one.
+
+        The filters of streams in a query with tables have none.
+        """
+        while (
+            at := next(filter(self._is_filter_of_stream, range(len(self.graph.nodes))), None)
+        ) is not None:
+            self._shared(at).evaluate_ahead()
+        return any(each.has_queue and each.source is None for each in self.shared_nodes)
+
+    def filter_ahead(self, as_of_us: int) -> None:
+        """Evaluate filters of streams up to an instant; what they let through waits for a step.
+
+        No step goes on.
+        """
+        for each in self.shared_nodes:
+            if each.has_queue and each.source is None:
+                finished(each.advance(as_of_us))
+
+    def _is_filter_of_stream(self, at: int) -> bool:
+        node = self.graph.nodes[at]
+        if not isinstance(node.operator, WhereFilter) or self.graph.result is node:
+            return False
+        below = self.graph.nodes[node.inputs[0]]
+        if below.alias is not None:
+            return below.alias in self._sources and len(below.schema) == len(
+                self._sources[below.alias].columns
+            )
+        return isinstance(below.operator, SharedReader) and below.operator.shared.source is not None
 
     def end_step(self, as_of_us: int) -> None:
         """All operators were evaluated up to an instant."""

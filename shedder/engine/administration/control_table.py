@@ -58,13 +58,16 @@ def set_control(services: Services, entity: str, name: str, key: str, value: str
             services.budgets.budget_from(value)
         case "budget", "bytes" if name == "row_query":
             services.budgets.row_query_from(value)
+        case "scheduler", "policy" | "latency_ms":
+            services.scheduling.set_from(key, value)
         case _:
             raise BadSetting(
                 f"no control {entity}.{key} = {value!r}; there are stream.seal, task.cancel, "
                 "query.thinning, query.weight, query.active (true, false), query.bytes (of a join "
                 "with CONFIDENCE), budget.bytes (of "
                 "synopses, of row_query), tenant "
-                "quotas (SHOW TENANTS) and overload.mode (on or off)"
+                "quotas (SHOW TENANTS), scheduler.policy (fifo, greedy, round_robin, chain), "
+                "scheduler.latency_ms and overload.mode (on or off)"
             )
 
 
@@ -75,6 +78,9 @@ def _rows(services: Services, entity: str, name: str) -> Iterator[Row]:
         yield from _streams_and_queries(core, entity, name)
     if entity in ("", "operator", "queue"):
         yield from (row for row in _operators(core) if entity in ("", row[0]))
+    if entity in ("", "scheduler"):
+        for path, facts in services.scheduling.facts():
+            yield from _facts("scheduler", path, facts)
     if entity in ("", "table"):
         for table in core.tables.values():
             yield from _facts("table", table.schema.name, table.facts())

@@ -113,6 +113,9 @@ class DurableQueue:
             return  # It was applied together with one before it.
         groups = self._next_groups()
         self._apply_entries([entry for each in groups for entry in each.entries])
+        if not self._groups:
+            self._core.rows.schedule.run(more=False)
+            self._core.meter.hold(0)
         for each in groups:
             self._left(each.entries)
             if each.waits:
@@ -159,11 +162,14 @@ class DurableQueue:
             run = longer
         before, header = stream.synopses_ns, run.header
         core.meter.begin(header.rows)
-        for entry, each in zip(entries, run.arrived, strict=False):
+        schedule = core.rows.schedule
+        for at, (entry, each) in enumerate(zip(entries, run.arrived, strict=False), 1):
             batch = batch_of(each)
             first_position = each.header.end_position - batch.num_rows
             core.store.add(stream.id, first_position, batch, sequence=entry.sequence)
-            self._handler.read_rows(stream, each)
+            more = at < len(entries) or bool(self._groups)
+            self._handler.read_rows(stream, each, more=more)
+        core.meter.hold(schedule.queue_bytes)
         too_old = stream.schema.on_overload.policy is Policy.DROP_OLDEST and self._too_old()
         self._handler.apply_batch(
             stream,

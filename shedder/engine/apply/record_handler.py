@@ -93,12 +93,17 @@ class RecordHandler:
         stream.apply(header, frame, dropped=dropped, skipped=skipped, late_in_batch=late_in_batch)
         self._after(stream)
 
-    def read_rows(self, stream: Stream, arrived: PendingRecord) -> None:
-        """Have row queries read one batch; `apply_batch` may then read several as one."""
+    def read_rows(self, stream: Stream, arrived: PendingRecord, *, more: bool = False) -> None:
+        """Have row queries read one batch; `apply_batch` may then read several as one.
+
+        more: records wait behind the batch.
+        """
         assert isinstance(arrived.header, Batch)
         assert isinstance(arrived.content, pa.RecordBatch)
         time_column = stream.schema.time_column
-        self.core.rows.read(arrived.header, arrived.content, time_column, arrived.dropped)
+        self.core.rows.read(
+            arrived.header, arrived.content, time_column, arrived.dropped, more=more
+        )
 
     def _batches(self, tokens: Sequence[PendingRecord]) -> None:
         [arrived] = tokens

@@ -71,7 +71,7 @@ class ThinningControls:
 
         def change() -> None:
             self._core.rows.settle(query)
-            query.set_level_min(level)
+            query.thinned.set_level_min(level)
 
         self._lifetime.check_open()
         with self._ddl:

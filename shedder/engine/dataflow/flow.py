@@ -105,6 +105,7 @@ class RowFlow:
         self.source_graph = self._flow.source_graph
         self._arriving = self._flow.arriving
         self._unmatched = None if self._arriving is None else self._arriving.unmatched
+        self._expiry = expiry
         self._shares = shares
         self._sizes = sizes
         self.is_stream = self._flow.is_stream
@@ -172,6 +173,20 @@ class RowFlow:
     def backlog_bytes(self) -> int:
         """Return the bytes that wait for this query alone."""
         return self.source_graph.backlog_bytes
+
+    @property
+    def may_wait(self) -> bool:
+        """As `QueryFlow.may_wait`."""
+        in_step = self._shares_sinks or (self._expiry is Expiry.NEGATIVE and self.is_shared)
+        return not in_step
+
+    def queue_filters(self) -> bool:
+        """As `SourceGraph.queue_filters`."""
+        return self.source_graph.queue_filters()
+
+    def filter_ahead(self, watermarks: Mapping[str, int]) -> None:
+        """As `Dataflow.filter_ahead`."""
+        self._flow.filter_ahead(watermarks)
 
     def leave(self) -> None:
         """Share nothing any more: the query ends."""

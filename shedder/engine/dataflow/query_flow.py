@@ -46,6 +46,16 @@ class QueryFlow(Protocol):
         """Return whether another query reads some of the state now."""
 
     @property
+    def may_wait(self) -> bool:
+        """Return whether a step may wait while other queries make theirs, in any order."""
+
+    def queue_filters(self) -> bool:
+        """Have a queue behind each filter of a stream, and return whether there is one."""
+
+    def filter_ahead(self, watermarks: Mapping[str, int]) -> None:
+        """Evaluate these filters up to the watermarks, by alias; no step goes on."""
+
+    @property
     def backlog_bytes(self) -> int:
         """Bytes of changes of shared nodes that wait for this query alone."""
 

@@ -40,6 +40,22 @@ class LateRows:
         return LateRows(self.positions[kept], self.times_us[kept])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadBatch:
+    """A batch of the log that row queries read.
+
+    stream_id: of its stream. rows: with the columns of the stream. times_us: int64 [rows].
+    dropped: tuples that came with it and were dropped; None: none were.
+    """
+
+    stream_id: int
+    rows: pa.RecordBatch
+    times_us: NDArray[np.int64]
+    first_position: int
+    arrival_us: int
+    dropped: Dropped | None
+
+
 class RowInput:
     """Progress of one alias of a row query in its stream. Used by the apply thread.
 
@@ -223,6 +239,14 @@ class RowInput:
         timely_us = times_us if late is None else times_us[~late]
         self._note_newest(timely_us)
         return self._without(late, rows, positions, times_us)
+
+    def take(self, batch: ReadBatch) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+        """Read a batch of the stream, as `timely`, and move the watermark."""
+        rows, positions = self.timely(batch.rows, batch.first_position, batch.times_us)
+        if batch.dropped is not None:
+            self.note_dropped(batch.dropped)
+        self.observe(batch.times_us, batch.arrival_us)
+        return rows, positions
 
     def _note_newest(self, times_us: NDArray[np.int64]) -> None:
         self.newest_us = _newest(self.newest_us, times_us)

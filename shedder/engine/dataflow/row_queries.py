@@ -16,11 +16,12 @@ from shedder.engine.dataflow.followed_changes import FollowedChanges
 from shedder.engine.dataflow.levels_together import reliefs
 from shedder.engine.dataflow.long_steps import StepThread
 from shedder.engine.dataflow.row_agreement import are_in_step
-from shedder.engine.dataflow.row_input import holding_up, times_of
+from shedder.engine.dataflow.row_input import ReadBatch, holding_up, times_of
 from shedder.engine.dataflow.row_limits import RowLimits
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.row_writer import RowWriter
+from shedder.engine.dataflow.scheduling.row_schedule import RowSchedule
 from shedder.engine.dataflow.store_agreement import stores_agree
 from shedder.errors import BudgetExceeded, RowQueryFailed
 from shedder.queries.answers.answer import Answer
@@ -31,10 +32,11 @@ from shedder.streams.dropped_counts import Dropped
 class StandingRowQueries:
     """Row queries by name. Changed by the apply thread, or before it starts; any thread looks."""
 
-    def __init__(self, limits: RowLimits, steps: StepThread) -> None:
-        """limits: of memory. steps: goes on with long steps."""
+    def __init__(self, limits: RowLimits, steps: StepThread, schedule: RowSchedule) -> None:
+        """limits: of memory. steps: goes on with long steps. schedule: says what runs next."""
         self.limits = limits
         self.steps = steps
+        self.schedule = schedule
         self.queries: dict[str, RowQuery] = {}
         self._stored: dict[str, RowState] = {}
         self._readers: dict[int, tuple[RowQuery, ...]] = {}  # By stream.
@@ -143,6 +145,7 @@ class StandingRowQueries:
         """Forget a query."""
         query = self.queries.pop(name)
         query.cancel_step()
+        self.schedule.forget(name)
         query.leave()
         writer = self.writers.pop(name, None)
         if writer is not None:
@@ -194,28 +197,35 @@ class StandingRowQueries:
         return min(needed)
 
     def read(
-        self, header: Batch, batch: pa.RecordBatch, time_column: str, dropped: Dropped | None
+        self,
+        header: Batch,
+        batch: pa.RecordBatch,
+        time_column: str,
+        dropped: Dropped | None,
+        *,
+        more: bool = False,
     ) -> None:
-        """Apply one batch of the log, as it is there: not together with others."""
+        """Apply one batch of the log, as it is there: not together with others.
+
+        more: records wait behind it, so steps may wait, as `RowSchedule.run`.
+        """
         writer = self._producers.get(header.producer)
         if writer is not None and header.push is not None:
             writer.note_stored(header.push.end_row)
         readers = self.of_stream(header.stream)
         if not readers:
             return
-        times_us = times_of(batch, time_column)
+        read = ReadBatch(
+            header.stream,
+            batch,
+            times_of(batch, time_column),
+            header.end_position - batch.num_rows,
+            header.arrival_us,
+            dropped,
+        )
         for each in readers:
-            each.guard(
-                partial(
-                    each.read,
-                    header.stream,
-                    batch,
-                    times_us,
-                    first_position=header.end_position - batch.num_rows,
-                    arrival_us=header.arrival_us,
-                    dropped=dropped,
-                )
-            )
+            self.schedule.read(each, read, len(readers))
+        self.schedule.run(more=more)
         self._end_record(readers)
 
     def _end_record(self, readers: Iterable[RowQuery]) -> None:
@@ -233,6 +243,8 @@ class StandingRowQueries:
         joins halve, the largest first, since their answers only get wider. A query that shares its
         state may free little, so the next one fails as well.
         """
+        if self.size_bytes > self.limits.all_bytes_max:
+            self.schedule.run(more=False)
         self._relieve_together()
         self._halve_sampled_joins()
         live = [each for each in readers if not each.failed]

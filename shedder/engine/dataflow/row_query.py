@@ -26,7 +26,7 @@ from shedder.engine.dataflow.query_flow import QueryFlow
 from shedder.engine.dataflow.query_tables import QueryTables
 from shedder.engine.dataflow.row_agreement import agreement
 from shedder.engine.dataflow.row_answers import RowAnswers
-from shedder.engine.dataflow.row_input import RowInput, follow_others
+from shedder.engine.dataflow.row_input import ReadBatch, RowInput, follow_others
 from shedder.engine.dataflow.row_limits import RowLimits
 from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, InputFrontier, RowOutput
 from shedder.engine.dataflow.thinned_flow import ThinnedFlow
@@ -34,10 +34,8 @@ from shedder.engine.dataflow.thinning_levels import KeyThinning
 from shedder.errors import RowQueryFailed, ShedderError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.completeness import Completeness
-from shedder.streams.dropped_counts import Dropped
 
 ANSWER_BYTES_MAX = 1 << 20  # Of the newest rows, in the present answer of a stream of rows.
-
 BACKLOG_SHARE = 4  # Of a query's memory; with more in its backlog, the query shares no more.
 CLOCK = ""  # Among the inputs of a frontier, the newest change of a query that reads no stream.
 
@@ -82,14 +80,13 @@ class RowQuery:
         self._flow: QueryFlow | None = flow  # None: the query has failed.
         self._limits = limits
         self._taken = TakenStep[Any](steps)
+        self._before: Frontier | None = None  # Of tuples whose step waits; None: there are none.
         self._facts: list[OperatorFacts] = []  # Of the operators before that step.
         self._waits = ReadWaits()
-        self._read_bytes = 0
+        self.read_bytes = 0
         self._changed_us: int | None = None
         self._held_from = HeldPlaces()
         self._tell(None, self.frontier)
-
-    # --- looks -----------------------------------------------------------------------------------
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -105,14 +102,15 @@ class RowQuery:
     def frontier(self) -> Frontier:
         """Its progress behind the last step that has ended."""
         step = self._taken.step
-        return self._reached() if step is None else step.before
+        before = self._before if step is None else step.before
+        return self._reached() if before is None else before
 
     def _reached(self) -> Frontier:
         """Return its progress behind the step that the tuples which were read lead to."""
         inputs = {each.alias: each.frontier for each in self.inputs}
         if not inputs:
             inputs[CLOCK] = InputFrontier(0, self._changed_us)
-        return Frontier(self.output.rows, inputs, self._read_bytes)
+        return Frontier(self.output.rows, inputs, self.read_bytes)
 
     @property
     def state_bytes(self) -> int:
@@ -146,7 +144,7 @@ class RowQuery:
 
     def count_unmatched(self, from_us: int | None, unmatched: Unmatched) -> None:
         """As `QueryFlow.count_unmatched`."""
-        self._live.count_unmatched(from_us, unmatched)
+        self.live.count_unmatched(from_us, unmatched)
 
     @property
     def has_long_step(self) -> bool:
@@ -169,10 +167,7 @@ class RowQuery:
         return self._flow.sampled_join if isinstance(self._flow, RowFlow) else None
 
     def operators(self) -> list[OperatorFacts]:
-        """Facts of its operators, each after its inputs, kept rows last; of a failed query none.
-
-        On the apply thread.
-        """
+        """As `QueryFlow.operators`, kept rows last; of a failed query none. On the apply thread."""
         if self._flow is None:
             return []
         made = self._facts if self.has_long_step else self._flow.operators()
@@ -199,8 +194,6 @@ class RowQuery:
         """Say which tuples its rows lack, and why it makes no more. On the apply thread."""
         return (*self.answers.missing_notes(), *filter(None, [self.failed]))
 
-    # --- sharing ---------------------------------------------------------------------------------
-
     def share_with(self, other: RowQuery) -> None:
         """Read the operators of another query where their state is the same."""
         for each in (self, other):
@@ -215,7 +208,7 @@ class RowQuery:
     def read_columns(self) -> None:
         """Give the dataflow the columns that it needs now."""
         for each in self.inputs:
-            source = self._live.sources[each.alias]
+            source = self.live.sources[each.alias]
             each.read_columns(tuple(dict.fromkeys((*source.columns, source.time_column))))
 
     @property
@@ -224,17 +217,19 @@ class RowQuery:
         return self._flow is not None and self._flow.is_shared
 
     @property
+    def backlog_bytes(self) -> int:
+        """Bytes that wait for this query, behind operators that have gone ahead."""
+        return 0 if self._flow is None else self._flow.backlog_bytes
+
+    @property
     def is_far_behind(self) -> bool:
         """Return whether what faster queries have made for this one takes much of its memory."""
-        if self._flow is None:
-            return False
-        limit = self._limits.query_bytes_max // BACKLOG_SHARE
-        return self._flow.backlog_bytes > limit
+        return self.backlog_bytes > self._limits.query_bytes_max // BACKLOG_SHARE
 
     def split(self) -> None:
         """Go on with copies of what is shared, apart from other queries."""
         self.finish_step()
-        self._live.split()
+        self.live.split()
 
     def leave(self) -> None:
         """Share nothing any more: the query ends."""
@@ -245,8 +240,6 @@ class RowQuery:
         """Forget shared changes: all queries of its streams have read the last record."""
         if self._flow is not None and not self.has_long_step:
             self._flow.end_step()
-
-    # --- records of the log ----------------------------------------------------------------------
 
     def guard(self, work: Callable[[], None]) -> None:
         """Do this query's own work: what goes wrong there ends this query, not the engine."""
@@ -264,35 +257,46 @@ class RowQuery:
 
     def fail(self, reason: str) -> None:
         """From now on, every answer is this error."""
-        self.failed = reason
+        self.failed, self._before = reason, None
         self.cancel_step()
         self.leave()
         self._flow, self.tables = None, QueryTables({})  # Release their memory.
         self.output.end(RowQueryFailed(self.failed))
 
-    def read(
-        self,
-        stream_id: int,
-        batch: pa.RecordBatch,
-        times_us: NDArray[np.int64],
-        *,
-        first_position: int,
-        arrival_us: int,
-        dropped: Dropped | None,
-    ) -> None:
-        """Read one batch of a stream."""
+    def read(self, batch: ReadBatch, *, waits: bool) -> None:
+        """Read one batch of a stream. waits: its step is made by `go_on`."""
         before = self.frontier
         for each in self.inputs:
-            if each.stream_id != stream_id:
-                continue
-            rows, positions = each.timely(batch, first_position, times_us)
-            if dropped is not None:
-                each.note_dropped(dropped)
-            if rows.num_rows:
-                self._read_bytes += rows.nbytes
-                self.take_past(each.alias, rows, positions)
-            each.observe(times_us, arrival_us)
-        self._advance(before)
+            if each.stream_id == batch.stream_id:
+                rows, positions = each.take(batch)
+                if rows.num_rows:
+                    self.read_bytes += rows.nbytes
+                    self.take_past(each.alias, rows, positions)
+        follow_others(self.inputs)
+        self._before = before
+        if not waits:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Make the step of the tuples that were read, if it waits."""
+        if self._before is not None:
+            self._advance(self._before)
+
+    @property
+    def waits(self) -> bool:
+        """Return whether a step of tuples that were read waits."""
+        return self._before is not None
+
+    @property
+    def may_wait(self) -> bool:
+        """Return whether the step of the next tuples may wait."""
+        return self._flow is not None and not self.has_long_step and self._flow.may_wait
+
+    @property
+    def watermarks(self) -> dict[str, int]:
+        """Present watermarks of its inputs by alias, as far as they are known."""
+        marks = {alias: each.watermark_us for alias, each in self._reached().inputs.items()}
+        return {alias: us for alias, us in marks.items() if us is not None}
 
     def load_tables(self, rows: Mapping[str, TableRows]) -> None:
         """Begin with rows of its tables, as `QueryTables.load`."""
@@ -304,6 +308,7 @@ class RowQuery:
         The instants of a query of tables alone are those of the changes. A step that goes on reads
         the versions of the table, so the change waits for its end.
         """
+        self.go_on()
         before, instant_us = self.frontier, self._next_instant_us
         if not self.inputs:
             instant_us = self._changed_us = max(instant_us, header.arrival_us)
@@ -323,7 +328,7 @@ class RowQuery:
     @property
     def _next_instant_us(self) -> int:
         """The first instant without rows yet, behind the step that goes on and the next one."""
-        as_of_us = (self._reached() if self.has_long_step else self._live).as_of_us
+        as_of_us = (self._reached() if self.has_long_step else self.live).as_of_us
         return BEGINNING_US if as_of_us is None else as_of_us + 1
 
     def needs_from_place(self, begin: Frontier) -> int | None:
@@ -361,26 +366,26 @@ class RowQuery:
 
         before: the frontier before the step. is_whole: end it on this thread.
         """
+        self._before = None
         follow_others(self.inputs)
         if self.has_long_step:
             if self.state_bytes > self._limits.query_bytes_max // 2:  # Its senders wait, too.
                 self.finish_step()
             return
-        marks = {alias: each.watermark_us for alias, each in self._reached().inputs.items()}
-        known = {alias: us for alias, us in marks.items() if us is not None}
         progress = tuple(each.progress for each in self.inputs)
-        step = QueryStep(self._live.parts(known), before, self._reached(), progress)
+        step = QueryStep(self.live.parts(self.watermarks), before, self._reached(), progress)
         self._waits.begin_step()
         if is_whole:
             step.finish()
         if step.made is not None or not step.go_on():
             self._end(step)
             return
-        self._facts = self._live.operators()
+        self._facts = self.live.operators()
         self._taken.take(step, lambda: self.guard(lambda: self._end_taken(step)))
 
     def finish_step(self) -> None:
-        """Wait for the end of the step that another thread goes on with, if there is one."""
+        """Make the step that waits, and wait for the end of one that goes on."""
+        self.go_on()
         while (step := self._taken.finish()) is not None:
             self._end_taken(step)
 
@@ -391,6 +396,7 @@ class RowQuery:
 
     def when_read(self) -> Future[None]:
         """Return a future that is done when all tuples that were read are in the rows."""
+        self.guard(self.go_on)
         if self.has_long_step:
             return self._waits.add()
         done = Future[None]()
@@ -408,20 +414,20 @@ class RowQuery:
 
     def _end(self, step: QueryStep[Any]) -> None:
         assert step.made is not None
-        self.output.publish(self._live.end(step.made), step.before, step.progress)
+        self.output.publish(self.live.end(step.made), step.before, step.progress)
         self._waits.end_step()
         self.check_size()
 
     def check_size(self) -> None:
         """Keep fewer keys above the query's limit, or raise BudgetExceeded."""
         excess_bytes = self.state_bytes - self._limits.query_bytes_max
-        if excess_bytes > 0 and not self._live.relieve(excess_bytes):
+        if excess_bytes > 0 and not self.live.relieve(excess_bytes):
             raise self._limits.refusal(self.state_bytes)
 
     def fit(self) -> None:
         """Keep to the present limit of a query, or raise BudgetExceeded, as `check_size`."""
         self.finish_step()
-        self._live.set_bytes_max(self._limits.query_bytes_max)
+        self.live.set_bytes_max(self._limits.query_bytes_max)
         self.check_size()
 
     def _completeness(self, table: pa.Table) -> Completeness | None:
@@ -436,11 +442,6 @@ class RowQuery:
         """Set the weight of its rows, which is stored."""
         self.weight = weight
 
-    def set_level_min(self, level: int) -> None:
-        """As `ThinnedFlow.set_level_min`, of a query that has `thinning`."""
-        self.finish_step()
-        self.thinned.set_level_min(level)
-
     @property
     def thinned(self) -> ThinnedFlow:
         """The dataflow of a query that has `thinning`."""
@@ -454,28 +455,27 @@ class RowQuery:
         self._flow.resize_join(bytes_max)
 
     @property
-    def _live(self) -> QueryFlow:
+    def live(self) -> QueryFlow:
+        """The dataflow of a query that has not failed."""
         assert self._flow is not None, self.failed
         return self._flow
 
     def _tell(self, table: pa.Table | None, before: Frontier) -> None:
         self.output.publish(table, before, tuple(each.progress for each in self.inputs))
 
-    # --- recovery --------------------------------------------------------------------------------
-
     def take_past(self, alias: str, batch: pa.RecordBatch, positions: NDArray[np.int64]) -> None:
         """Read tuples; of those that came before, `resume` brings the state to a frontier."""
-        self._live.push(alias, batch, positions)
+        self.live.push(alias, batch, positions)
 
     def pass_by(self, watermarks: Mapping[str, int | None]) -> None:
         """Raise watermarks, by alias, as far as they are known; forget the rows that this makes."""
-        self._live.advance({alias: us for alias, us in watermarks.items() if us is not None})
+        self.live.advance({alias: us for alias, us in watermarks.items() if us is not None})
 
     def resume(self, frontier: Frontier) -> None:
         """All tuples before a frontier are read: forget the rows that were made before it."""
         self.pass_by({alias: each.watermark_us for alias, each in frontier.inputs.items()})
         if frontier.rows:
-            self._live.go_on()
+            self.live.go_on()
         self.output.begin_at(frontier.rows)
         self._tell(None, frontier)
 
@@ -484,5 +484,5 @@ class RowQuery:
 
         read_bytes: of tuples, as of `Frontier`, now.
         """
-        self._read_bytes = read_bytes
+        self.read_bytes = read_bytes
         self._advance(before, is_whole=True)

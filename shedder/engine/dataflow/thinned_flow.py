@@ -153,6 +153,18 @@ class ThinnedFlow:
     def split(self) -> None:
         """Nothing is shared."""
 
+    @property
+    def may_wait(self) -> bool:
+        """Return False: levels of keys change between steps."""
+        return False
+
+    def queue_filters(self) -> bool:
+        """Return False: its steps do not wait."""
+        return False
+
+    def filter_ahead(self, watermarks: Mapping[str, int]) -> None:
+        """Do nothing: no filter has a queue."""
+
     def leave(self) -> None:
         """Nothing is shared."""
 

@@ -169,7 +169,8 @@ class RowHandle:
 
     def _read_and_fresh(self, after: Receipt | None) -> Answer | Future[None]:
         """As `_fresh`; during a long step, the future after which that may be called."""
-        return self._query.when_read() if self._query.has_long_step else self._fresh(after)
+        read = self._query.when_read()
+        return self._fresh(after) if read.done() else read
 
     def _fresh(self, after: Receipt | None) -> Answer:
         """On the apply thread: what was durable when this was asked has been applied."""

@@ -178,7 +178,10 @@ def test_what_the_target_refuses_is_an_error(db):
 
 
 def test_rows_that_a_query_made_before_it_failed_are_sent_without_a_watermark(db):
-    log, rows = FakeLog(), StandingRowQueries(db.core.rows.limits, db.core.rows.steps)
+    log, rows = (
+        FakeLog(),
+        StandingRowQueries(db.core.rows.limits, db.core.rows.steps, db.core.rows.schedule),
+    )
     writer = writer_of(db, log)
     rows.add(db.core.rows.queries["q"], writer)
     push(db, 0, 6)

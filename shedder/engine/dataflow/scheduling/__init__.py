@@ -1,0 +1,1 @@
+"""Scheduling of the operators of standing row queries on the apply thread."""

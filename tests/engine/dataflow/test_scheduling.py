@@ -1,0 +1,147 @@
+"""Operator scheduling: rows, their order and a restart are the same by every policy."""
+
+from __future__ import annotations
+
+from threading import Event
+
+import numpy as np
+import pytest
+
+from shedder.dataflow.scheduling.operator_scheduler import SchedulingPolicy
+from shedder.engine.administration.control_table import control_table
+from shedder.engine.engine import Engine
+from shedder.errors import BadSetting
+from tests.engine.dataflow.worlds import PICKED, Picked, Row, batch, outcome
+from tests.engine.killed import copy_killed
+from tests.seeds import seed
+
+WINDOW = "[RANGE INTERVAL '0.00004' SECOND]"
+QUERIES = {
+    "picked": PICKED,
+    "pairs": f"SELECT a.id, b.id AS other FROM s {WINDOW} a JOIN t {WINDOW} b "
+    "ON a.kind = b.kind WHERE a.id % 3 = 0 AND b.id % 2 = 0",
+    "kinds": f"SELECT DISTINCT kind FROM s {WINDOW} WHERE kind < 4",
+    "kinds_again": f"SELECT DISTINCT kind FROM s {WINDOW} WHERE kind < 4",
+    "newest": "SELECT a.id, b.kind FROM s [ROWS 5] a JOIN t [ROWS 7] b ON a.kind = b.kind",
+    "named": f"SELECT a.id, n.name FROM s {WINDOW} a JOIN n ON a.kind = n.kind WHERE a.id % 2 = 0",
+}
+BATCHES = 12
+
+
+def begun(path) -> Engine:
+    db = Engine.open(path)
+    for name in ("s", "t"):
+        db.execute(
+            f"CREATE STREAM {name} (ts TIMESTAMP, id BIGINT, kind BIGINT) TIMESTAMP BY ts "
+            "LATENESS INTERVAL '0.00002' SECOND"
+        )
+    db.execute("CREATE TABLE n (kind BIGINT PRIMARY KEY, name VARCHAR)")
+    db.execute("INSERT INTO n VALUES (1, 'one'), (3, 'three')")
+    for name, text in QUERIES.items():
+        db.register(name, text)
+    return db
+
+
+def drawn() -> list[tuple[str, list[Row]]]:
+    """Tuples of both streams, some of them late."""
+    rng, made = np.random.default_rng(seed(28)), []
+    for at in range(BATCHES):
+        for name in ("s", "t"):
+            times = 12 * at + rng.integers(-40, 20, 40)
+            kinds = rng.integers(0, 6, 40)
+            rows = zip(times.tolist(), range(40 * at, 40 * at + 40), kinds.tolist(), strict=True)
+            made.append((name, list(rows)))
+    return made
+
+
+def outcomes(db: Engine) -> dict[str, object]:
+    return {name: outcome(db.query(name)) for name in QUERIES}
+
+
+def pushed_at_once(db: Engine, batches: list[tuple[str, list[Row]]], between) -> object:
+    """Push batches that wait together; half of them are applied before `between` is called.
+
+    between: called on the apply thread while the other half waits.
+    """
+    held, half = Event(), len(batches) // 2
+    db.core.executor.post(held.wait)
+    for name, rows in batches[:half]:
+        db.push(name, batch(rows))
+    looked = db.core.executor.call(between)
+    for name, rows in batches[half:]:
+        db.push(name, batch(rows))
+    held.set()
+    return looked.result()
+
+
+def waiting(db: Engine) -> list[str]:
+    return [name for name, each in db.core.rows.queries.items() if each.waits]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> dict[str, object]:
+    """Outcomes of the queries if each batch is applied before the next one comes."""
+    with begun(tmp_path_factory.mktemp("each")) as db:
+        for name, rows in drawn():
+            db.push(name, batch(rows))
+            db.core.executor.call(lambda: None).result()
+        return outcomes(db)
+
+
+@pytest.mark.parametrize("policy", SchedulingPolicy)
+def test_rows_do_not_depend_on_the_policy_nor_on_a_kill(policy, tmp_path, expected):
+    with begun(tmp_path / "db") as db:
+        db.set_control("scheduler", "", "policy", policy.value)
+        db.set_control("scheduler", "", "latency_ms", "3600000")
+        names = pushed_at_once(db, drawn(), lambda: waiting(db))
+        if policy is SchedulingPolicy.FIFO:
+            assert names == []
+        elif policy is SchedulingPolicy.ROUND_ROBIN:
+            assert {"pairs", "newest"} & set(names)
+        assert not {"kinds", "kinds_again"} & set(names)  # They have one relation.
+        oracle = Picked()
+        for name, rows in drawn():
+            oracle.push(rows if name == "s" else [])
+        copy_killed(db, tmp_path / "copy")
+        assert outcomes(db)["picked"][0] == oracle.made
+        assert outcomes(db) == expected
+    with Engine.open(tmp_path / "copy") as db:
+        assert outcomes(db) == expected
+
+
+def test_a_checkpoint_and_a_change_of_a_table_come_behind_the_steps_that_wait(tmp_path):
+    found = {}
+    for policy in ("fifo", "round_robin"):
+        with begun(tmp_path / policy) as db:
+            db.set_control("scheduler", "", "policy", policy)
+            pushed_at_once(db, drawn(), lambda db=db: db.core.rows.states({}))
+            db.execute("INSERT INTO n VALUES (2, 'two')")
+            if policy != "fifo":
+                db.set_control("scheduler", "", "policy", "chain")
+            pushed_at_once(db, drawn(), lambda db=db: waiting(db))
+            found[policy] = outcomes(db)
+    assert found["round_robin"] == found["fifo"]
+
+
+def test_the_control_table_has_policy_queues_and_chains(tmp_path):
+    with begun(tmp_path) as db:
+        db.set_control("scheduler", "", "policy", "CHAIN")
+        pushed_at_once(db, drawn(), lambda: None)
+        outcomes(db)
+        rows = control_table(db.services, "scheduler").to_pylist()
+        facts = {(row["name"], row["key"]): row["value"] for row in rows}
+        assert facts["", "policy"] == "chain"
+        assert facts["", "latency_ms"] == "1000"
+        assert facts["", "queue_bytes"] == "0"
+        assert int(facts["", "peak_bytes"]) > 0
+        assert facts["pairs", "operators"] == "read, filter, rows"
+        assert facts["newest", "operators"] == "read, rows"
+        assert facts["pairs", "chains"].endswith("MiB/s")
+        db.query("pairs").drop()
+        assert "pairs" not in control_table(db.services, "scheduler")["name"].to_pylist()
+        for key, value, words in (
+            ("policy", "lifo", "'lifo'; there are fifo, greedy, round_robin, chain"),
+            ("latency_ms", "soon", "'soon'; it must be a number of milliseconds"),
+        ):
+            with pytest.raises(BadSetting, match=words):
+                db.set_control("scheduler", "", key, value)
