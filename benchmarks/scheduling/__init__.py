@@ -1,0 +1,1 @@
+"""Policies of operator scheduling under a burst."""
