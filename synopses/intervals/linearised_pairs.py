@@ -21,7 +21,8 @@ Each end of a correlation is certified by itself. The lower end misses where pai
 mean of the influence function were not read, the upper one where pairs far above it were not. So
 rho of an end is that of the influence function's reach on its side. A little too large a rho is
 made small enough by a larger error: a normal interval with a larger spread holds all the more. One
-normal end has the part of delta with which it and the bets for the other end are the narrowest.
+normal end has a fixed part of delta, and the bets for the other end have the rest. Rho alone
+decides which ends are normal, as it does for the other intervals here.
 Source: Devlin, Gnanadesikan, Kettenring 1975, Biometrika 62(3) (the influence of r).
 """
 
@@ -43,7 +44,7 @@ from synopses.model.parameters import error_share
 _STEPS: Final = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])  # In half widths.
 # Of the error of an end, to certify it. Bets are as wide at a larger one.
 _RAISED_MAX: Final = 1.3
-_SHARES: Final = (0.5, 0.3, 0.1, 0.03)  # Of delta, for a certified end; the other end has the rest.
+_SHARE: Final = 0.3  # Of delta, for one certified end; the end by bets has the rest.
 
 Weights = Sequence[Floats | float]
 
@@ -164,35 +165,35 @@ class _CertifiedEnds:
 
     @classmethod
     def of(cls, below: Floats, above: Floats, rows: Floats, confidence: float) -> _CertifiedEnds:
-        """Both ends if rho of both is small enough, else the one that makes the width the least.
+        """Both ends if rho of both is small enough, else one if that is narrower than bets.
 
         below, above: float64 [groups], rho of either end.
         """
         delta, rhos = error_share(confidence), np.stack([below, above])
         near, far = rhos.min(axis=0), rhos.max(axis=0)
-        # In errors: a normal end, and one by bets, which is as in `_first` of correlation_bets.py.
-        widths, factors, raises, bets = [], [], [], np.full(len(near), np.inf)
-        for share in _SHARES:
-            own = 1.0 - 2.0 * share * delta
-            raised = np.maximum(near / rho_max(own), 1.0)
-            factor = two_sided(rows - 1.0, confidence=own)
-            rich = -np.log((1.0 - share) * delta)
-            other = np.sqrt(2.0 * rich) + far * rich
-            normal = np.where(raised <= _RAISED_MAX, factor * raised, np.inf)
-            widths.append(normal + other)
-            rich = -np.log(share * delta)
-            bets = np.fmin(bets, np.sqrt(2.0 * rich) + near * rich + other)
-            factors.append(factor)
-            raises.append(raised)
+        own = 1.0 - 2.0 * _SHARE * delta
+        one = np.maximum(near / rho_max(own), 1.0)
+        # In errors: the width of a normal end and one by bets, and of two by bets.
+        alone = two_sided(rows - 1.0, confidence=own) * one + _by_bets(far, (1.0 - _SHARE) * delta)
+        bets = _by_bets(near, 0.5 * delta) + _by_bets(far, 0.5 * delta)
         both = far <= _RAISED_MAX * rho_max(confidence)
-        best = np.where(both, 0, np.argmin(widths, axis=0))
-        groups = np.arange(len(near))
-        alone = np.array(widths)[best, groups] < bets
-        raised = np.where(
-            both, np.maximum(rhos / rho_max(confidence), 1.0), np.array(raises)[best, groups]
+        is_one = (one <= _RAISED_MAX) & (alone < bets) & (rhos == near) & (below != above)
+        return cls(
+            both | is_one,
+            np.where(both, np.maximum(rhos / rho_max(confidence), 1.0), one),
+            np.where(both, 0.5, _SHARE),
+            np.where(
+                both,
+                two_sided(rows - 1.0, confidence=confidence),
+                two_sided(rows - 1.0, confidence=own),
+            ),
         )
-        certified = both | (alone & (rhos == near) & (below != above))
-        return cls(certified, raised, np.array(_SHARES)[best], np.array(factors)[best, groups])
+
+
+def _by_bets(rhos: Floats, tail: float) -> Floats:
+    """Return the width of an end by bets, in errors: as in `_first` of correlation_bets.py."""
+    rich = -np.log(tail)
+    return np.sqrt(2.0 * rich) + rhos * rich
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -99,6 +99,11 @@ class JoinTotals:
 
     def present(self, window: int, expression: int, *, confidence: float) -> Intervals:
         """COUNT of an expression of one window, as `pairs`."""
+        if not self.windows.is_empty:
+            low, high = self.windows.ends(window, expression)
+            if low > high:  # No row of the window has a value.
+                none = np.zeros(1)
+                return Intervals.of(none, none, none, exact=True)
         return _outward(self._total(window, RowTerm(expression, is_present=True), confidence))
 
     def sum(self, window: int, expression: int, *, confidence: float) -> Intervals:

@@ -183,6 +183,22 @@ def test_groups_that_read_several_streams_are_refused():
         Dataflow(sampled(text, bytes_max=ROOM), state_bytes_max=ROOM)
 
 
+def test_groups_without_any_value_have_no_sum_and_no_average():
+    """The least value of none was +inf: AVG was between +inf and -inf."""
+    of = tuples("no values", 100_000, 12_000)
+    at = of["a"].schema.get_field_index("v")
+    none = pa.nulls(of["a"].num_rows, pa.int64())
+    of["a"] = of["a"].set_column(at, "v", none)
+    listed = "a.w AS g, SUM(a.v) AS s, AVG(a.v) AS m, COUNT(a.v) AS n"
+    text = f"{TEXT.replace('COUNT(*) AS n', listed).format(CONDITIONS[0])} GROUP BY a.w"
+    plan = sampled(text, bytes_max=14 * NARROW)
+    made = rows(Dataflow(plan, state_bytes_max=ROOM), of, range(100, 1_500, 100))
+    assert len(made) > 7
+    for row in made:
+        assert row[1:4] == row[6:9] == (None, None, None)
+        assert row[11:14] == (0, 0, 0)
+
+
 @pytest.mark.parametrize("side", ["a", "b"])
 def test_groups_by_a_column_of_the_key_have_intervals_that_hold_in_any_steps(side):
     of = tuples(f"labels {side}", 100_000, 12_000)

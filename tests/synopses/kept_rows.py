@@ -1,8 +1,8 @@
 """Rows of tables that take minutes to measure, kept in a file as they come.
 
 A run that was ended goes on with the rows that are not there. Each row has the digest of the
-modules whose intervals are measured; rows with another digest are measured again. Remove the file
-when the measurement itself changes.
+modules whose intervals are measured, and of those that measure; rows with another digest are
+measured again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 _ROOT: Final = Path(__file__).parents[2]
-_PACKAGES: Final = ("synopses", "shedder")
+_PACKAGES: Final = ("synopses", "shedder", "tests/synopses", "tests/engine")
 FILE: Final = _ROOT / "build" / "coverage.jsonl"
 """Where `make coverage` keeps rows; `build` is no part of the repository."""
 

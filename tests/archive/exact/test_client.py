@@ -169,21 +169,6 @@ def test_a_query_reads_no_relation_and_no_file_of_the_last_one(worker, tmp_path)
         worker.query(read, [ExactRelation("first", SCHEMA)])
 
 
-def test_each_database_has_the_limits_of_the_worker(worker, tmp_path):
-    """The first one was opened before the fork, the others by the process."""
-    names = "memory_limit", "threads", "async_threads", "max_temp_directory_size", "TimeZone"
-    messages = ", ".join(f"current_setting('{name}') AS {name}" for name in names)
-    for files in ([], [run_file(tmp_path, rows(1), "0-1.parquet")], []):
-        [row] = worker.query(f"SELECT {messages}", [stream(files)]).to_pylist()
-        assert row == {
-            "memory_limit": "90.0 MiB",
-            "threads": 1,
-            "async_threads": 8,
-            "max_temp_directory_size": "1.0 MiB",
-            "TimeZone": "UTC",
-        }
-
-
 def test_the_limits_cannot_be_changed_by_a_query(worker):
     with pytest.raises((InternalError, CorruptData)):
         worker.query("SET memory_limit = '10GB'", [])
@@ -192,13 +177,20 @@ def test_the_limits_cannot_be_changed_by_a_query(worker):
 def test_each_database_of_a_process_has_all_limits(worker, tmp_path):
     """The fork server opens the first one, and queries of other files have others."""
     files = [run_file(tmp_path, rows(number), f"{number}-{number}.parquet") for number in (1, 2, 3)]
-    names = "memory_limit", "max_temp_directory_size", "threads", "TimeZone", "lock_configuration"
+    names = (
+        "memory_limit",
+        "max_temp_directory_size",
+        "threads",
+        "async_threads",
+        "TimeZone",
+        "lock_configuration",
+    )
     settings = ", ".join(f"current_setting('{name}') AS {name}" for name in names)
     found = [
         worker.query(f"SELECT {settings}, key FROM stream", [stream([file])]).to_pylist()[0]
         for file in files
     ]
-    limits = dict(zip(names, ("90.0 MiB", "1.0 MiB", 1, "UTC", True), strict=True))
+    limits = dict(zip(names, ("90.0 MiB", "1.0 MiB", 1, 8, "UTC", True), strict=True))
     assert found == [limits | {"key": number} for number in (1, 2, 3)]
 
 

@@ -17,7 +17,7 @@ QUERIES = 12
 PASSED_S = 0.01  # More than the apply thread looks at queries without a break.
 ENTITIES = (
     *("stream", "query", "tenant", "budget", "synopsis", "overload"),
-    *("archive", "checkpoint", "repair", "scrub", "audit", "task"),
+    *("archive", "checkpoint", "repair", "scrub", "audit", "task", "scheduler"),
 )
 
 

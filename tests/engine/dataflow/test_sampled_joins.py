@@ -380,6 +380,7 @@ def test_a_query_whose_waiting_tuples_exceed_a_new_limit_fails(tmp_path):
         create(db)
         size = db.register("size", TEXT)
         db.push("a", pa.table({"ts": ts, "k": keys, "v": keys}))  # They wait for those of b.
+        size.answer()  # Of all that is durable.
         query = db.core.rows.queries["size"]
         assert query.state_bytes - query.sampled_join.size_bytes > LIMIT
         db.set_control("budget", "row_query", "bytes", "1MiB")

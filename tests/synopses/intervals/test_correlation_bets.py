@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from synopses.intervals.covariance import sampled_correlation
+from synopses.intervals.linearised_pairs import certified_correlation
 from synopses.intervals.pair_bets import bounded_correlation
 from synopses.intervals.saddle_bets import least_of, terms_of
 from synopses.intervals.sampled_pairs import CertainPairs, SampledPairs
@@ -32,19 +34,31 @@ def bounds(
 
     known: the pairs that are known for certain.
     """
+    pairs, certain = samples(x, y, kept, read, trials, known)
+    parts = np.full((trials, 2), np.nan)
+    return bounded_correlation(pairs, parts=parts, confidence=confidence, certain=certain)[:2]
+
+
+def samples(
+    x: Column,
+    y: Column,
+    kept: NDArray[np.bool_],
+    read: int,
+    trials: int,
+    known: NDArray[np.bool_] | None,
+) -> tuple[SampledPairs, CertainPairs | None]:
+    """Samples of all pairs, and the pairs of each that are known for certain."""
     rng = np.random.default_rng([read, trials])
     rows = np.argsort(rng.random((trials, len(x))), axis=1)[:, :read].ravel()
     ids = np.repeat(np.arange(trials, dtype=np.int32), read)
     pairs = sample_of(x, y, rows, ids, kept, trials)
-    certain = None
-    if known is not None:
-        is_other, held = ~known, np.flatnonzero(known & kept)
-        others = sample_of(x, y, rows[is_other[rows]], ids[is_other[rows]], kept, trials, is_other)
-        owners = np.repeat(np.arange(trials), len(held))
-        held = np.tile(held, trials)
-        certain = CertainPairs.by_group(x[held], y[held], ids=owners, others=others)
-    parts = np.full((trials, 2), np.nan)
-    return bounded_correlation(pairs, parts=parts, confidence=confidence, certain=certain)[:2]
+    if known is None:
+        return pairs, None
+    is_other, held = ~known, np.flatnonzero(known & kept)
+    others = sample_of(x, y, rows[is_other[rows]], ids[is_other[rows]], kept, trials, is_other)
+    owners = np.repeat(np.arange(trials), len(held))
+    held = np.tile(held, trials)
+    return pairs, CertainPairs.by_group(x[held], y[held], ids=owners, others=others)
 
 
 def sample_of(
@@ -125,6 +139,21 @@ def test_bounds_beside_certain_pairs_hold(name: str, kept: str) -> None:
         )
         held = (low - 1e-9 <= right) & (right <= high + 1e-9)
         assert held.sum() >= gate(TRIALS, confidence), (confidence, held.mean())
+
+
+def test_one_end_is_not_normal_beside_certain_pairs() -> None:
+    """A normal end knows nothing of these pairs."""
+    rng = np.random.default_rng(3)
+    x = rng.random(20_000)
+    y = 0.7 * x + 0.3 * rng.random(20_000)
+    everything = np.ones(len(x), np.bool_)
+    pairs, certain = samples(x, y, everything, 1_000, 5, extreme(x, 5))
+    normal = certified_correlation(pairs, confidence=0.95)
+    assert (np.isnan(normal.low) != np.isnan(normal.high)).all()
+    found = sampled_correlation(pairs, confidence=0.95, certain=certain)
+    parts = np.full((5, 2), np.nan)
+    low, high, _ = bounded_correlation(pairs, parts=parts, confidence=0.95, certain=certain)
+    np.testing.assert_array_equal((found.low, found.high), (low, high))
 
 
 def test_bets_end_where_the_first_rows_are_equal() -> None:
