@@ -133,20 +133,21 @@ class SharedNode:
             return True
         return isinstance(self.node.operator, WhereFilter) and self.inputs[0].may_add_positions
 
-    def add_positions(self) -> str:
-        """Give the positions of tuples, too, behind all columns; return the name of the column.
+    def add_positions(self) -> None:
+        """Give the positions of tuples, too, behind all columns.
 
-        The tuples that come are those of one stream, as of `may_add_positions`.
+        The tuples that come are those of one stream, as of `may_add_positions`. The name of the
+        column has the alias in the node's own subplan, as all its names.
         """
+        assert self.subplan is not None
+        (alias,) = self.subplan.aliases
+        name = position_name(alias)
         if self.source is not None:
-            assert self.node.alias is not None
-            name = position_name(self.node.alias)
             self.source.buffer.add_positions(name)
         else:
-            name = self.inputs[0].add_positions()
+            self.inputs[0].add_positions(name)
         schema = self.node.schema.append(pa.field(name, pa.int64()))
         self.node = replace(self.node, schema=schema)
-        return name
 
     def least(self, name: str) -> int | None:
         """Return the least value of a column of positions that wait or that ROWS windows hold."""
@@ -227,13 +228,15 @@ class SharedReader:
         """Return whether no changes wait without positions, and the node can add them."""
         return not self.backlog_bytes and not self._ready and self.shared.may_add_positions
 
-    def add_positions(self) -> str:
-        """Have the positions of tuples, too, as `SharedNode.add_positions`."""
-        names = self.shared.node.schema.names
-        name = names[-1] if is_position(names[-1]) else self.shared.add_positions()
+    def add_positions(self, name: str) -> None:
+        """Have the positions of tuples, too, as `SharedNode.add_positions`.
+
+        name: of the column here; the node's name may have another alias.
+        """
+        if not is_position(self.shared.node.schema.names[-1]):
+            self.shared.add_positions()
         self.schema = self.schema.append(pa.field(name, pa.int64()))
-        self._places = (*self._places, self.shared.node.schema.names.index(name))
-        return name
+        self._places = (*self._places, len(self.shared.node.schema) - 1)
 
     def least(self, name: str) -> int | None:
         """Return the least value of a column of positions that wait, here or below."""

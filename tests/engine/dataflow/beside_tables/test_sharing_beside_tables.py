@@ -40,6 +40,23 @@ QUERIES = {
     "absent": f"SELECT s.id FROM {WINDOW} WHERE s.kind NOT IN (SELECT n FROM c)",
     "stream": "SELECT s.id, c.n FROM s JOIN c ON s.kind = c.k",
 }
+FILTERS = {
+    "all": "SELECT a.id, a.kind FROM s a",
+    "large": "SELECT b.id, b.kind FROM s b WHERE b.kind > 1",
+    "large again": "SELECT d.id FROM s d WHERE d.kind > 1",
+    "large with c": "SELECT x.id, c.n FROM s x JOIN c ON x.kind = c.k WHERE x.kind > 1",
+    "large or c": "SELECT a.id, c.n FROM s a LEFT JOIN c ON a.kind = c.k WHERE a.kind > 1",
+    "large in window": f"SELECT e.id FROM {LONG} e WHERE e.kind > 1",
+    "window of large": f"SELECT b.id, c.n FROM {WINDOW} b JOIN c ON b.kind = c.k WHERE b.kind > 1",
+    "large rows": "SELECT y.id, c.n FROM (SELECT id, kind FROM s z WHERE z.kind > 1) y "
+    "JOIN c ON y.kind = c.k",
+}
+ORDERS = [
+    ["all", "large", "large with c", "large or c", "large again", "window of large"],
+    ["all", "large in window", "window of large", "large or c", "large with c", "large"],
+    ["large again", "all", "large rows", "large in window", "large", "window of large"],
+    ["large with c", "all", "large", "window of large", "large rows"],
+]
 ODDS = {"push": 0.42, "table": 0.3, "seal": 0.06, "checkpoint": 0.09, "kill": 0.06, "promise": 0.07}
 COUNT = len(QUERIES)
 
@@ -73,7 +90,7 @@ class World:
 
     def register(self, name: str) -> None:
         for db in (self.together, self.alone[name]):
-            db.register(name, QUERIES[name])
+            db.register(name, (QUERIES | FILTERS)[name])
 
     def step(self) -> None:
         """Do one thing in all engines; kills, checkpoints and seals are in one engine."""
@@ -101,10 +118,14 @@ class World:
             case "checkpoint":
                 self.together.core.executor.call(self.together.checkpoints.now).result()
             case _:
-                self._kills += 1
-                copied = copy_killed(self.together, self.directory / f"kill {self._kills}")
-                self.together.close()
-                self.together = Engine.open(copied, run_rows=64)
+                self.kill()
+
+    def kill(self) -> None:
+        """Kill the engine that has all queries, and open it again."""
+        self._kills += 1
+        copied = copy_killed(self.together, self.directory / f"kill {self._kills}")
+        self.together.close()
+        self.together = Engine.open(copied, run_rows=64)
 
     def check(self, names: list[str]) -> None:
         """Compare the rows of queries together with those of queries alone."""
@@ -142,14 +163,44 @@ def test_queries_beside_tables_have_the_rows_of_queries_alone_and_of_duckdb(worl
         lives.step()
     lives.check(names)
     assert any(sharers(lives.together, name) for name in names)
-    table = lives.together.query("pairs with c").answer().table
-    shown = sorted(zip(*(it.to_pylist() for it in table.columns), strict=True), key=str)
-    assert shown == sorted(by_duckdb(lives), key=str)
+    shown = shown_rows(lives, "pairs with c")
+    pairs = "SELECT a.id, b.id, a.n FROM versioned a JOIN live b ON a.kind = b.kind WHERE a.live"
+    assert shown == by_duckdb(lives, pairs)
     lives.close()
 
 
-def by_duckdb(lives: World) -> list[tuple[int, int, int | None]]:
-    """The pairs in the window, with the version of the table at the place of the left tuple."""
+@pytest.mark.parametrize("order", range(scaled(2, len(ORDERS))))
+def test_filters_below_joins_with_versions_are_shared_under_any_aliases(order, tmp_path):
+    """The filter of one query reads the source of another one, and gets positions for a third."""
+    names = ORDERS[order]
+    lives = World(tmp_path, np.random.default_rng(seed("filters beside tables", order)), names)
+    for name in names:
+        lives.register(name)
+    for name in names:
+        assert sharers(lives.together, name) == set(names) - {name}
+    for _ in range(15):
+        lives.step()
+    lives.check(names)
+    lives.kill()
+    for _ in range(15):
+        lives.step()
+    lives.check(names)
+    large = "SELECT id, n FROM versioned WHERE live AND kind > 1"
+    assert shown_rows(lives, "window of large") == by_duckdb(lives, large)
+    lives.close()
+
+
+def shown_rows(lives: World, name: str) -> list[tuple[int | None, ...]]:
+    """The relation of a query, in an order that depends on its values alone."""
+    table = lives.together.query(name).answer().table
+    return sorted(zip(*(it.to_pylist() for it in table.columns), strict=True), key=str)
+
+
+def by_duckdb(lives: World, select: str) -> list[tuple[int | None, ...]]:
+    """Rows that DuckDB selects from `live`, the tuples in the window, and from `versioned`.
+
+    The latter has the version of the table at the place of each tuple, too.
+    """
     arrays = list(zip(*lives.tuples, strict=True))
     s = pa.table(dict(zip(("ts", "id", "kind", "number"), map(pa.array, arrays), strict=True)))
     changes = list(zip(*lives.changes, strict=True)) or [[], [], [], []]
@@ -160,12 +211,13 @@ def by_duckdb(lives: World) -> list[tuple[int, int, int | None]]:
     with duckdb.connect() as db:
         db.register("s", s)
         db.register("c", c)
-        return db.execute(
+        found = db.execute(
             f"""WITH live AS (SELECT * FROM s WHERE ts < {mark} AND ts >= {mark - RANGE_US}),
             versioned AS (SELECT live.*, c.n, c.live FROM live ASOF JOIN c
                           ON live.kind = c.k AND live.number >= c.number)
-            SELECT a.id, b.id, a.n FROM versioned a JOIN live b ON a.kind = b.kind WHERE a.live"""
+            {select}"""
         ).fetchall()
+    return sorted(found, key=str)
 
 
 def test_queries_that_join_one_table_hold_the_tuples_of_a_stream_once(tmp_path):
