@@ -90,7 +90,7 @@ class Burst:
     def measured(self, policy: SchedulingPolicy, gap_s: float) -> BurstCosts:
         """Push a burst on the thread that calls. gap_s: between two batches."""
         schedule = self._rows.schedule
-        schedule.set_policy(policy)
+        self._rows.set_policy(policy)
         schedule.set_latency(float("inf"))
         batches = [batch(self._next + at // 2 * BATCH_ROWS) for at in range(BATCHES)]
         size_bytes = batches[0].nbytes
@@ -106,7 +106,8 @@ class Burst:
                 BATCH_ROWS,
                 0,
             )
-            self._rows.read(header, rows, "ts", None, more=came > at + 1)
+            more = {self._stream_ids[of % 2] for of in range(at + 1, came)}
+            self._rows.read(header, rows, "ts", None, more=more)
             for query in self._rows.queries.values():
                 if query.has_long_step:
                     query.finish_step()

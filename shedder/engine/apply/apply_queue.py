@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from math import inf
+from threading import Lock
 
 import structlog
 
@@ -41,6 +42,32 @@ class _Group:
     waits: bool
 
 
+class _WaitingBatches:
+    """Batches in the apply queue, by stream. The disk thread and the apply thread count them."""
+
+    def __init__(self) -> None:
+        """There are none yet."""
+        self._lock = Lock()
+        self._counts: dict[int, int] = {}
+
+    @property
+    def streams(self) -> Collection[int]:
+        """Ids of the streams that have some, as a view that follows the queue."""
+        return self._counts.keys()
+
+    def came(self, stream_id: int) -> None:
+        """Count one batch of a stream."""
+        with self._lock:
+            self._counts[stream_id] = self._counts.get(stream_id, 0) + 1
+
+    def left(self, stream_id: int) -> None:
+        """Count one batch less."""
+        with self._lock:
+            self._counts[stream_id] -= 1
+            if not self._counts[stream_id]:
+                del self._counts[stream_id]
+
+
 class DurableQueue:
     """Groups of records that wait to be applied, the oldest first."""
 
@@ -57,6 +84,7 @@ class DurableQueue:
         self._load_levels = load_levels
         self._after_group = after_group
         self._groups: deque[_Group] = deque()
+        self._batches = _WaitingBatches()
         self._ends_s = inf
 
     def leave_after(self, at_s: float) -> None:
@@ -77,6 +105,8 @@ class DurableQueue:
             if isinstance(entry.token, PendingRecord):
                 header = entry.token.header
                 tuples += header.rows if isinstance(header, Batch) else 0
+                if entry.kind == RecordType.BATCH:
+                    self._batches.came(header.stream)
                 intake = core.intake_of(header.stream)
                 if intake is not None:
                     if intake.drops is not None and entry.token.dropped is not None:
@@ -114,7 +144,7 @@ class DurableQueue:
         groups = self._next_groups()
         self._apply_entries([entry for each in groups for entry in each.entries])
         if not self._groups:
-            self._core.rows.schedule.run(more=False)
+            self._core.rows.make_steps()
             self._core.meter.hold(0)
         for each in groups:
             self._left(each.entries)
@@ -145,6 +175,8 @@ class DurableQueue:
                 if name is not None:
                     self._load_levels.take(entry.sequence)
                     taken = self._apply_run(core.streams[name], arrived, entries[at:])
+                else:
+                    self._batches.left(arrived.header.stream)
             elif KINDS[entry.kind].timing is Timing.IN_ORDER:
                 tokens = _together(entries, at)
                 self._handler.apply(entry.kind, tokens)
@@ -162,14 +194,13 @@ class DurableQueue:
             run = longer
         before, header = stream.synopses_ns, run.header
         core.meter.begin(header.rows)
-        schedule = core.rows.schedule
-        for at, (entry, each) in enumerate(zip(entries, run.arrived, strict=False), 1):
+        for entry, each in zip(entries, run.arrived, strict=False):
             batch = batch_of(each)
             first_position = each.header.end_position - batch.num_rows
             core.store.add(stream.id, first_position, batch, sequence=entry.sequence)
-            more = at < len(entries) or bool(self._groups)
-            self._handler.read_rows(stream, each, more=more)
-        core.meter.hold(schedule.queue_bytes)
+            self._batches.left(stream.id)
+            self._handler.read_rows(stream, each, more=self._batches.streams)
+        core.meter.hold(core.rows.schedule.queue_bytes)
         too_old = stream.schema.on_overload.policy is Policy.DROP_OLDEST and self._too_old()
         self._handler.apply_batch(
             stream,

@@ -6,7 +6,7 @@ kind of record needs one entry in `KINDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
@@ -93,10 +93,12 @@ class RecordHandler:
         stream.apply(header, frame, dropped=dropped, skipped=skipped, late_in_batch=late_in_batch)
         self._after(stream)
 
-    def read_rows(self, stream: Stream, arrived: PendingRecord, *, more: bool = False) -> None:
+    def read_rows(
+        self, stream: Stream, arrived: PendingRecord, *, more: Collection[int] = ()
+    ) -> None:
         """Have row queries read one batch; `apply_batch` may then read several as one.
 
-        more: records wait behind the batch.
+        more: ids of the streams whose batches wait behind it.
         """
         assert isinstance(arrived.header, Batch)
         assert isinstance(arrived.content, pa.RecordBatch)

@@ -25,13 +25,13 @@ class SchedulingControls:
         Raises:
           BadSetting: the message shows the value, and what would be right.
         """
-        schedule = self._core.rows.schedule
+        rows = self._core.rows
         if key == "policy":
             policy = _policy(value)
-            self._do(lambda: schedule.set_policy(policy))
+            self._do(lambda: rows.set_policy(policy))
         else:
             latency_s = _latency_ms(value) / 1e3
-            self._do(lambda: schedule.set_latency(latency_s))
+            self._do(lambda: rows.schedule.set_latency(latency_s))
 
     def facts(self) -> list[tuple[str, dict[str, object]]]:
         """Return the policy under an empty name, and the queues of each query under its own."""

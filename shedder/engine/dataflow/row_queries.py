@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +12,7 @@ from shedder.archive.log.records import Batch, Heartbeat
 from shedder.archive.log.table_changes import TableChange
 from shedder.cql.statements.view_text import text_of_insert
 from shedder.dataflow.operator_facts import OperatorFacts
+from shedder.dataflow.scheduling.operator_scheduler import SchedulingPolicy
 from shedder.engine.dataflow.followed_changes import FollowedChanges
 from shedder.engine.dataflow.levels_together import reliefs
 from shedder.engine.dataflow.long_steps import StepThread
@@ -203,11 +204,11 @@ class StandingRowQueries:
         time_column: str,
         dropped: Dropped | None,
         *,
-        more: bool = False,
+        more: Collection[int] = (),
     ) -> None:
         """Apply one batch of the log, as it is there: not together with others.
 
-        more: records wait behind it, so steps may wait, as `RowSchedule.run`.
+        more: ids of the streams whose batches wait behind it, as `RowSchedule.run`.
         """
         writer = self._producers.get(header.producer)
         if writer is not None and header.push is not None:
@@ -225,11 +226,21 @@ class StandingRowQueries:
         )
         for each in readers:
             self.schedule.read(each, read, len(readers))
-        self.schedule.run(more=more)
-        self._end_record(readers)
+        self._end_record(dict.fromkeys((*readers, *self.schedule.run(more))))
+
+    def make_steps(self) -> None:
+        """Make the steps that wait for the schedule."""
+        ran = self.schedule.run()
+        if ran:
+            self._end_record(ran)
+
+    def set_policy(self, policy: SchedulingPolicy) -> None:
+        """Schedule operators by another policy from the next batch on."""
+        self.make_steps()
+        self.schedule.set_policy(policy)
 
     def _end_record(self, readers: Iterable[RowQuery]) -> None:
-        """All queries that read a record of a stream have applied it."""
+        """End the step of queries that have applied a record, and hold them to their limits."""
         for each in readers:
             each.end_step()
             if each.is_far_behind and each.is_shared:
@@ -244,7 +255,7 @@ class StandingRowQueries:
         state may free little, so the next one fails as well.
         """
         if self.size_bytes > self.limits.all_bytes_max:
-            self.schedule.run(more=False)
+            readers = dict.fromkeys((*readers, *self.schedule.run()))
         self._relieve_together()
         self._halve_sampled_joins()
         live = [each for each in readers if not each.failed]

@@ -11,7 +11,7 @@ from shedder.dataflow.scheduling.operator_scheduler import SchedulingPolicy
 from shedder.engine.administration.control_table import control_table
 from shedder.engine.engine import Engine
 from shedder.errors import BadSetting
-from tests.engine.dataflow.worlds import PICKED, Picked, Row, batch, outcome
+from tests.engine.dataflow.worlds import PICKED, Picked, Row, applied, batch, outcome
 from tests.engine.killed import copy_killed
 from tests.seeds import seed
 
@@ -28,13 +28,17 @@ QUERIES = {
 BATCHES = 12
 
 
-def begun(path) -> Engine:
-    db = Engine.open(path)
+def create_streams(db: Engine) -> None:
     for name in ("s", "t"):
         db.execute(
             f"CREATE STREAM {name} (ts TIMESTAMP, id BIGINT, kind BIGINT) TIMESTAMP BY ts "
             "LATENESS INTERVAL '0.00002' SECOND"
         )
+
+
+def begun(path) -> Engine:
+    db = Engine.open(path)
+    create_streams(db)
     db.execute("CREATE TABLE n (kind BIGINT PRIMARY KEY, name VARCHAR)")
     db.execute("INSERT INTO n VALUES (1, 'one'), (3, 'three')")
     for name, text in QUERIES.items():
@@ -145,3 +149,68 @@ def test_the_control_table_has_policy_queues_and_chains(tmp_path):
         ):
             with pytest.raises(BadSetting, match=words):
                 db.set_control("scheduler", "", key, value)
+
+
+JOIN = f"FROM s {WINDOW} a JOIN s {WINDOW} b ON a.kind = b.kind"
+PAIRS = f"SELECT a.id, b.id AS other {JOIN}"
+COUNT = 200
+
+
+def equal_kinds(at: int) -> list[Row]:
+    """Tuples of one event time and one kind, which all join; the watermark passes them."""
+    first = 100 * at
+    return [*((first, COUNT * at + n, 1) for n in range(COUNT)), (first + 60, -1, 0)]
+
+
+def in_turn(path, queries: dict[str, str], **settings) -> Engine:
+    """Queries by round robin whose operators are measured; the last read is of t."""
+    db = Engine.open(path, **settings)
+    create_streams(db)
+    for name, text in queries.items():
+        db.register(name, text)
+    db.set_control("scheduler", "", "policy", "round_robin")
+    db.set_control("scheduler", "", "latency_ms", "3600000")
+    for name in ("s", "t"):
+        db.push(name, batch([(0, 0, 1), (60, -1, 0)]))
+        applied(db)
+    return db
+
+
+def scheduled(db: Engine) -> set[str]:
+    """Queries that have a path in the schedule."""
+    return set(control_table(db.services, "scheduler")["name"].to_pylist()) - {""}
+
+
+def test_memory_is_taken_from_the_query_whose_step_was_made_and_not_from_the_last_reader(tmp_path):
+    """The step of `pairs` waits until the batch of t, which `tail` reads."""
+    with in_turn(tmp_path, {"pairs": PAIRS, "tail": "SELECT id FROM t"}) as db:
+        rows = db.core.rows
+        rows.limits.all_bytes_max = rows.size_bytes + (4 << 20)
+        batches = [("s", equal_kinds(1)), ("t", [(200, 1, 1)]), ("s", [(400, 0, 0)])]
+        assert pushed_at_once(db, batches, lambda: waiting(db)) == ["pairs"]
+        applied(db)
+        assert {name for name, it in rows.queries.items() if it.failed} == {"pairs"}
+        assert rows.size_bytes <= rows.limits.all_bytes_max
+        assert scheduled(db) == {"tail"}
+
+
+def test_another_policy_holds_the_queries_whose_steps_it_makes_to_the_limit(tmp_path):
+    with in_turn(tmp_path, {"pairs": PAIRS}) as db:
+        rows = db.core.rows
+        rows.limits.all_bytes_max = rows.size_bytes + (4 << 20)
+
+        def set_policy() -> tuple[list[str], bool]:
+            before = waiting(db)
+            rows.set_policy(SchedulingPolicy.CHAIN)
+            return before, rows.size_bytes <= rows.limits.all_bytes_max
+
+        batches = [("s", equal_kinds(1)), ("s", [(400, 0, 0)])]
+        assert pushed_at_once(db, batches, set_policy) == (["pairs"], True)
+        assert rows.queries["pairs"].failed
+
+
+def test_a_step_does_not_wait_for_a_query_whose_streams_have_no_batch(tmp_path):
+    """It is the turn of `pairs` to read or to make rows, and no batch of s waits."""
+    with in_turn(tmp_path, {"pairs": PAIRS, "tail": "SELECT id FROM t"}) as db:
+        batches = [("s", equal_kinds(1)), ("t", [(200, 1, 1)])]
+        assert pushed_at_once(db, batches, lambda: waiting(db)) == []

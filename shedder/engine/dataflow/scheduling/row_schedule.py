@@ -7,7 +7,7 @@ more tuples at once. Rows do not depend on it: they are the same for any divisio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from shedder.dataflow.scheduling.operator_scheduler import (
@@ -45,6 +45,7 @@ class RowSchedule:
         self._monotonic_s = monotonic_s
         self._scheduler = OperatorScheduler(SchedulingPolicy.FIFO, LATENCY_S)
         self._paths: dict[str, QueryPath] = {}
+        self._queries: dict[str, RowQuery] = {}  # Those that have paths.
         self._waiting: dict[str, RowQuery] = {}
 
     @property
@@ -63,8 +64,8 @@ class RowSchedule:
         return sum(each.queue_bytes for each in list(self._paths.values()))
 
     def set_policy(self, policy: SchedulingPolicy) -> None:
-        """Have another policy from the next batch on."""
-        self.run(more=False)
+        """Have another policy from the next batch on. No step waits."""
+        assert not self._waiting
         self._scheduler.set_policy(policy)
         self.peak_bytes = 0
 
@@ -87,6 +88,7 @@ class RowSchedule:
         path = self._paths.get(query.name)
         if path is None:
             path = self._paths[query.name] = self._new_path(query)
+            self._queries[query.name] = query
         if not query.waits:
             path.note_empty()  # A look at the query made the step.
         began_ns, read_bytes = self._cpu_ns(), query.read_bytes
@@ -97,21 +99,34 @@ class RowSchedule:
         self._waiting[query.name] = query
         self.peak_bytes = max(self.peak_bytes, self.queue_bytes)
 
-    def run(self, *, more: bool) -> None:
+    def run(self, more: Collection[int] = ()) -> list[RowQuery]:
         """Run operators until nothing waits, or until reading the next batch comes first.
 
-        more: batches wait in the apply queue.
+        more: ids of the streams whose batches wait in the apply queue.
+
+        Returns:
+          The queries whose operators ran, each once. They may read other streams than those of the
+          last record.
         """
+        for failed in [name for name, it in self._queries.items() if it.failed]:
+            self.forget(failed)
+        ran: dict[str, RowQuery] = {}
         while self._waiting:
-            more = more and not self._are_full()
-            picked = self._scheduler.pick(self._ready(more=more), self._monotonic_s())
+            if more and self._are_full():
+                more = ()
+            picked = self._scheduler.pick(self._ready(more), self._monotonic_s())
             if picked.place == 0:
-                return
-            self._run(self._waiting[picked.path], picked)
+                break
+            query = ran[picked.path] = self._waiting[picked.path]
+            self._run(query, picked)
+            if query.failed:
+                self.forget(query.name)
+        return list(ran.values())
 
     def forget(self, name: str) -> None:
         """Forget a query, which reads no more."""
         self._waiting.pop(name, None)
+        self._queries.pop(name, None)
         self._paths.pop(name, None)
         self._scheduler.forget(name)
 
@@ -120,12 +135,14 @@ class RowSchedule:
         query.guard(lambda: found.append(query.live.queue_filters()))
         return QueryPath(query.name, has_filters=any(found))
 
-    def _ready(self, *, more: bool) -> list[ReadyOperator]:
+    def _ready(self, more: Collection[int]) -> list[ReadyOperator]:
         now = self._monotonic_s()
         ready = [each for name in self._waiting for each in self._paths[name].ready()]
-        if more:
-            known = (name for name in self._paths if self._scheduler.chains_of(name))
-            ready += [ReadyOperator(name, 0, now) for name in known]
+        ready += [
+            ReadyOperator(name, 0, now)
+            for name, query in self._queries.items()
+            if any(it.stream_id in more for it in query.inputs) and self._scheduler.chains_of(name)
+        ]
         return ready
 
     def _are_full(self) -> bool:
