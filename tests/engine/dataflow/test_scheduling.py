@@ -11,7 +11,7 @@ from shedder.dataflow.scheduling.operator_scheduler import SchedulingPolicy
 from shedder.engine.administration.control_table import control_table
 from shedder.engine.engine import Engine
 from shedder.errors import BadSetting
-from tests.engine.dataflow.worlds import PICKED, Picked, Row, applied, batch, outcome
+from tests.engine.dataflow.worlds import PICKED, Picked, Row, applied, batch, outcome, sharers
 from tests.engine.killed import copy_killed
 from tests.seeds import seed
 
@@ -207,6 +207,17 @@ def test_another_policy_holds_the_queries_whose_steps_it_makes_to_the_limit(tmp_
         batches = [("s", equal_kinds(1)), ("s", [(400, 0, 0)])]
         assert pushed_at_once(db, batches, set_policy) == (["pairs"], True)
         assert rows.queries["pairs"].failed
+
+
+def test_a_join_stays_shared_while_the_schedule_has_one_reader_wait(tmp_path):
+    """One query reads the pairs of the join a step before the other one."""
+    texts = {name: f"SELECT DISTINCT {name}.kind {JOIN}" for name in "ab"}
+    with in_turn(tmp_path, texts, row_query_bytes_max=1 << 20) as db:
+        assert sharers(db, "a") == {"b"}
+        batches = [("s", equal_kinds(at)) for at in range(1, 4)]
+        assert pushed_at_once(db, batches, lambda: waiting(db)) == ["a", "b"]
+        applied(db)
+        assert sharers(db, "a") == {"b"}
 
 
 def test_a_step_does_not_wait_for_a_query_whose_streams_have_no_batch(tmp_path):

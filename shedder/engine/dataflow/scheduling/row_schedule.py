@@ -146,10 +146,14 @@ class RowSchedule:
         return ready
 
     def _are_full(self) -> bool:
-        paths = [self._paths[name] for name in self._waiting]
-        if max(each.queue_bytes for each in paths) > self._limits.query_bytes_max // QUEUE_SHARE:
+        """Return whether too much waits, with what shared operators have made for a query."""
+        sizes = [
+            max(self._paths[name].queue_bytes, query.backlog_bytes)
+            for name, query in self._waiting.items()
+        ]
+        if max(sizes) > self._limits.query_bytes_max // QUEUE_SHARE:
             return True
-        return sum(it.queue_bytes for it in paths) > self._limits.all_bytes_max // QUEUE_SHARE
+        return sum(sizes) > self._limits.all_bytes_max // QUEUE_SHARE
 
     def _run(self, query: RowQuery, picked: ReadyOperator) -> None:
         path = self._paths[query.name]
