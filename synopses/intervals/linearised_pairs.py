@@ -28,6 +28,7 @@ Source: Devlin, Gnanadesikan, Kettenring 1975, Biometrika 62(3) (the influence o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -192,8 +193,8 @@ class _CertifiedEnds:
 
 def _by_bets(rhos: Floats, tail: float) -> Floats:
     """Return the width of an end by bets, in errors: as in `_first` of correlation_bets.py."""
-    rich = -np.log(tail)
-    return np.sqrt(2.0 * rich) + rhos * rich
+    rich = -math.log(tail)
+    return math.sqrt(2.0 * rich) + rhos * rich
 
 
 @dataclass(frozen=True, slots=True, eq=False)
