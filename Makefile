@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-WORKERS ?= 4
+WORKERS ?= 3
 SEED ?=
 WORLDS ?= 200
 # Compiled once, not in each process: half of the time that a worker takes to collect the tests.
